@@ -62,9 +62,12 @@ class InstantAgents:
     async def write_report(self, work: Work, task: Task, report: Report) -> None:
         raise NotImplementedError("no plan of the benchmark has reports")
 
-    async def stop(self, work_id: str) -> None:
+    async def stop(self, work_id: str, *, record: bool = True) -> None:
+        if not record:
+            return
         async with self._store.transaction() as tx:
-            work = await tx.works.get(work_id)
+            work = await tx.works.find_at_work(work_id)
+        assert work is not None
         await self._recorder.stopped(work)
 
     async def recover(self, works: Sequence[Work]) -> None:

@@ -204,7 +204,7 @@ class FakeAgents:
             self._world.reports.add(path)
         self._world.answers[work.id, report_id, task.attempt] = event
 
-    async def stop(self, work_id: str) -> None:
+    async def stop(self, work_id: str, *, record: bool = True) -> None:
         self._stopper.point("stop")
         self._world.refuse("stop")
         self._world.alive.discard(work_id)

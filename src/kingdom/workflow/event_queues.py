@@ -45,6 +45,7 @@ class EventQueue:
         self.polled = False  # whether it has events that were found by polling the store
         self.effects: list[Effect] = []  # of an event that was handled inline
         self.release: Callable[[], None] | None = None  # releases the lock an inline event was handled under
+        self.unit: UnitOfWork | None = None  # the open transaction that also handles the events it records
 
 
 class EventQueues:
@@ -119,7 +120,7 @@ class EventQueues:
         """Handle events in the transaction that records them; return for each whether it was handled.
 
         View handlers always run inline. A single event of an agent does when nothing else of its workflow waits: one
-        commit per task instead of two.
+        commit per task instead of two. So do the events that a handler records, in the transaction of their cause.
         """
         alone = len(events) == 1
         return [await self._inline(tx, event, alone=alone) for event in events]
@@ -130,7 +131,10 @@ class EventQueues:
         if handler.view:
             await handler.handle(UnitOfWork(tx), incoming)
             return True
-        waits = recorded.aggregate_id in self._queues or recorded.aggregate_id in self._held_back
+        queue = self._queues.get(recorded.aggregate_id)
+        if queue is not None and queue.unit is not None and queue.unit.tx is tx:
+            return await self._follow(queue, queue.unit, handler, incoming)
+        waits = queue is not None or recorded.aggregate_id in self._held_back
         if not self.handles_inline or not alone or handler.has_prelude or waits:
             return False
         release = await self._context.locks.take(recorded.aggregate_id)
@@ -143,6 +147,16 @@ class EventQueues:
             return False
         queue.effects = unit.effects
         return True
+
+    async def _follow(self, queue: EventQueue, unit: UnitOfWork, handler: Handler, incoming: IncomingEvent) -> bool:
+        """Handle an event in the transaction that handles its cause; return False from the first that cannot be."""
+        effects = len(unit.effects)
+        if not handler.has_prelude and not queue.waiting:
+            if await unit.tx.run_or_undo(lambda: handler.handle(unit, incoming)) is None:
+                return True
+            del unit.effects[effects:]  # from the bus it is handled again, with retries
+        queue.unit = None
+        return False
 
     def _end_inline(self, queue: EventQueue, release: Callable[[], None], *, committed: bool) -> None:
         if not committed or not queue.effects:
@@ -226,11 +240,16 @@ class EventQueues:
         prelude = None
         if len(batch) == 1 and (handler := self._handler(batch[0])).has_prelude:
             prelude = await handler.before(batch[0])
-        async with self._context.unit_of_work() as unit:
-            for incoming in batch:
-                if not await unit.tx.consume(incoming.event_id):
-                    raise _NotReady
-                await self._handler(incoming).handle(unit, incoming, prelude)
+        queue = self._queues[batch[0].aggregate_id]
+        try:
+            async with self._context.unit_of_work() as unit:
+                for incoming in batch:
+                    if not await unit.tx.consume(incoming.event_id):
+                        raise _NotReady
+                    await self._handler(incoming).handle(unit, incoming, prelude)
+                queue.unit = unit if self.handles_inline else None
+        finally:
+            queue.unit = None
 
     def _handler(self, incoming: IncomingEvent) -> Handler:
         return self._handlers[type(incoming.event).__name__]

@@ -104,8 +104,11 @@ class AgentClient(Protocol):
     async def write_report(self, work: Work, task: Task, report: Report) -> None:
         """Start the report of a task and return at once; ``ReportGenerated`` or ``ReportFailed`` follows."""
 
-    async def stop(self, work_id: str) -> None:
-        """Stop the agent of a Work, also one that a former engine started; on return it is gone."""
+    async def stop(self, work_id: str, *, record: bool = True) -> None:
+        """Stop the agent of a Work, also one that a former engine started; on return it is gone.
+
+        ``AgentStopped`` follows, unless the caller records it (``record=False``).
+        """
 
     async def recover(self, works: Sequence[Work]) -> None:
         """After a restart, before any other call: find the runs of these works, so that their answers arrive.

@@ -51,10 +51,10 @@ async def test_a_workflow_from_its_start_to_its_end(tmp_path: Path) -> None:
             *ANSWER, "TaskStarted", "QuerySent",
             "QueryResponded", "ReportGenerationStarted",
             "ReportGenerated", "TaskCompleted", "WorkStatusChanged", "WorkCompleted",
-            "CheckpointCreated",
+            "AgentStopped", "CheckpointCreated",
             *FIRST_QUERY,
             *ANSWER, "WorkCompleted",
-            "CheckpointCreated",
+            "AgentStopped", "CheckpointCreated",
             "WorkflowCompleted",
         ]  # fmt: skip
         assert set(here.world.sent.values()) == {1}
@@ -139,7 +139,8 @@ async def test_discarding_goes_on_from_the_last_checkpoint(tmp_path: Path) -> No
         assert [part.attempt for part in works] == [1, 2]
         assert here.world.resets == [{"git-0": next(iter(here.world.commits.values()))["git-0"]}]
         assert await here.told(workflow_id, before) == [
-            "WorkflowResumed", *FIRST_QUERY, *ANSWER, "WorkCompleted", "CheckpointCreated", "WorkflowCompleted",
+            "WorkflowResumed", *FIRST_QUERY, *ANSWER, "WorkCompleted", "AgentStopped", "CheckpointCreated",
+            "WorkflowCompleted",
         ]  # fmt: skip
         resumed = (await here.parts.store.events(workflow_id, before, 1))[0]
         assert resumed.payload == {"workflowId": workflow_id, "fromWorkId": works[1].id}
@@ -269,7 +270,7 @@ async def test_a_failed_query_is_sent_again(tmp_path: Path) -> None:
         assert (await here.told(workflow_id))[3:] == [
             *FIRST_QUERY,
             "QueryFailed", "WorkStatusChanged", "TaskStarted", "QuerySent",
-            *ANSWER, "WorkCompleted", "CheckpointCreated", "WorkflowCompleted",
+            *ANSWER, "WorkCompleted", "AgentStopped", "CheckpointCreated", "WorkflowCompleted",
         ]  # fmt: skip
 
 

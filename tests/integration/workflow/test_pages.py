@@ -20,6 +20,7 @@ from kingdom.workflow.ports import RecordedEvent
 from kingdom.workflow.store import open_store
 from kingdom.workflow.store.database import DatabaseStore
 from kingdom.workflow.usecases.resources import checkpoint_counter
+from tests.support.workflow_stores import go_back_to_version
 
 NOW = datetime(2026, 2, 7, 10, tzinfo=UTC)
 
@@ -67,20 +68,6 @@ async def test_a_page_has_what_was_asked_for_the_newest_first(
     async with store.reading() as tx:
         page = await tx.workflows.versions(**asked)  # type: ignore[arg-type]
     assert "".join(item_id[-1] for item_id, _ in page) == found
-
-
-async def go_back_to_version(store: DatabaseStore, version: int) -> None:
-    """Remove what migrations after ``version`` added."""
-    async with store.session() as session:
-        for number, table, column in (
-            (4, "wf_git", "name"), (4, "wf_mcp_server", "name"), (3, "wf_workflow", "label"),
-        ):  # fmt: skip
-            if number > version:
-                await session.fetch(f"DROP INDEX {table}_by_{column}")
-                await session.fetch(f"ALTER TABLE {table} DROP COLUMN {column}")
-        if version < 6:
-            await session.fetch("ALTER TABLE wf_event DROP COLUMN attempt")
-        await session.fetch("UPDATE wf_counter SET last = ? WHERE name = 'schema'", version)
 
 
 async def test_names_of_a_version_without_an_index_become_unique(store: DatabaseStore) -> None:

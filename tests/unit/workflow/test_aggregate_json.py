@@ -12,7 +12,7 @@ from kingdom.workflow.domain.resources import Checkpoint, Committed, Git, GitRef
 from kingdom.workflow.domain.statuses import QueryStatus, TaskStatus, WorkStatus
 from kingdom.workflow.domain.work import Task, Work
 from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
-from kingdom.workflow.store.repositories import decode, encode
+from kingdom.workflow.store.documents import decode, encode
 from tests.support.workflow_plans import REPORTED, work
 
 NOW = datetime(2026, 2, 7, 10, 0, 0, 123, tzinfo=UTC)

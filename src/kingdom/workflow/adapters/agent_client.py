@@ -58,6 +58,7 @@ class RunnerAgentClient:
             self._recorder,
             mcp,
             self._environment_of,
+            self._whole,
             limits or RunLimits(),
             clock,
             slots or AgentSlots(),
@@ -81,7 +82,7 @@ class RunnerAgentClient:
         """Start a report and return at once."""
         self._watch(AgentRun(self._deps, work, task, "report", report_id=report.id))
 
-    async def stop(self, work_id: str) -> None:
+    async def stop(self, work_id: str, *, record: bool = True) -> None:
         """Stop every run of a Work, also those of a former engine; on return they are gone."""
         reason = "its Work was stopped"
         work = await retry_while_unavailable(lambda: self._read(work_id), f"work {work_id} cannot be read")
@@ -92,7 +93,7 @@ class RunnerAgentClient:
         await asyncio.gather(*(run.stop(reason) for run, _ in mine))
         await asyncio.gather(*(task for _, task in mine), return_exceptions=True)
         self._cached.pop(work_id, None)
-        if work is not None:
+        if work is not None and record:
             await self._recorder.stopped(work)
 
     async def recover(self, works: Sequence[Work]) -> None:
@@ -151,7 +152,16 @@ class RunnerAgentClient:
 
     async def _read(self, work_id: str) -> Work | None:
         async with self._store.transaction() as tx:
-            return await tx.works.find(work_id)
+            return await tx.works.find_open(work_id)
+
+    async def _whole(self, work: Work) -> Work:
+        """Return a Work with all its tasks, as it is stored."""
+
+        async def read() -> Work:
+            async with self._store.reading() as tx:
+                return await tx.works.get(work.id)
+
+        return await retry_while_unavailable(read, f"work {work.id} cannot be read")
 
     async def _environment_of(self, work: Work) -> WorkEnvironment:
         """Return the environment of a Work. It is cached: it does not change while the Work runs."""

@@ -69,6 +69,7 @@ class AgentRunDeps:
     recorder: Recorder
     mcp: WorkMcpFiles
     environment_of: Callable[[Work], Awaitable[WorkEnvironment]]
+    whole: Callable[[Work], Awaitable[Work]]  # returns a Work with all its tasks
     limits: RunLimits
     clock: Callable[[], float]  # seconds since the epoch
     slots: AgentSlots
@@ -218,7 +219,7 @@ class AgentRun:
             self.task,
             self.kind,
             run=run,
-            prompt=self._prompt(environment),
+            prompt=await self._prompt(environment),
             environment=environment,
             session=self._session,
             limits=deps.limits,
@@ -257,11 +258,14 @@ class AgentRun:
         self._deps.mcp.remove(self.current_run)
         return outcome
 
-    def _prompt(self, environment: WorkEnvironment) -> str:
+    async def _prompt(self, environment: WorkEnvironment) -> str:
         if self.kind == "report":
             return report_prompt(self.task, self.task.outline)
         result_path = environment.result_path(self.current_run)
-        return query_prompt(self.work, self.task, self.text or "", environment, result_path, self._session)
+        work = self.work
+        if work.partial and self._session is None and self.task.order:  # it has the answers to earlier tasks
+            work = await self._deps.whole(work)
+        return query_prompt(work, self.task, self.text or "", environment, result_path, self._session)
 
     async def _wait_for_reset(self, outcome: Outcome) -> None:
         now = self._deps.clock()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _MAX_QUERY_CHARS: Final = 256 * 1024  # of a query with its variables
 _MAX_VALUE_CHARS: Final = 64 * 1024  # of one variable
 _MAX_INLINE_CHARS: Final = 200  # of a variable that is not fenced
+_WHOLE_PLAN_VARIABLES: Final = ("reports", "answers")  # all works are read for these only
 _MARKERS: Final = ("{{", "{%", "{#")
 _MARKER_START: Final = re.compile(r"\{(?=[{%#])")
 
@@ -97,9 +98,12 @@ class QueryTemplates:
         """Return the query of a task as the agent gets it; raise :class:`QueryInvalid`."""
         if not any(marker in task.query for marker in _MARKERS):
             return task.query
-        async with self._store.transaction() as tx:
-            works = await tx.works.of_workflow(workflow.id)
-            reports = await tx.reports.of_workflow(workflow.id)
+        works: Sequence[Work] = ()
+        reports: Sequence[Report] = ()
+        if any(name in task.query for name in _WHOLE_PLAN_VARIABLES):
+            async with self._store.reading() as tx:
+                works = await tx.works.of_workflow(workflow.id)
+                reports = await tx.reports.of_workflow(workflow.id)
         return render(task.query, variables(workflow, works, reports, work, task), f"task {work.name}/{task.name}")
 
     def check(self, workflow: Workflow, works: Sequence[Work], changed: Sequence[Work]) -> None:

@@ -147,7 +147,7 @@ class Recorder:
 
     async def _agent(self, work_id: str, attempt: int, event: DomainEvent, when: tuple[AgentStatus, ...]) -> None:
         async def write(tx: WorkflowTransaction) -> None:
-            work = await tx.works.find(work_id)
+            work = await tx.works.find_at_work(work_id)
             if work is None or work.attempt != attempt or work.agent_status not in when:
                 log.info("%s of work %s, attempt %s, is out of date", type(event).__name__, work_id, attempt)
                 return
@@ -180,7 +180,7 @@ async def retry_while_unavailable(call: Callable[[], Awaitable[R]], problem: str
 
 
 async def _record_start(tx: WorkflowTransaction, started: Work, asked: Task | None) -> None:
-    work = await tx.works.find(started.id)
+    work = await tx.works.find_at_work(started.id, "" if asked is None else asked.id)
     if work is None or work.attempt != started.attempt:
         return
     if work.agent_status is AgentStatus.STARTING:
@@ -197,7 +197,7 @@ async def _record_start(tx: WorkflowTransaction, started: Work, asked: Task | No
 
 
 async def _record_end(tx: WorkflowTransaction, end: RunEnd) -> None:
-    work = await tx.find_with_workflow(end.work_id)
+    work = await tx.find_with_workflow(end.work_id, end.task_id)
     task = next((task for task in work.tasks if task.id == end.task_id), None) if work else None
     if work is None or task is None or task.attempt != end.attempt:
         log.warning("run %s ended after its attempt was over: %s", end.run, end.event)
@@ -210,7 +210,8 @@ async def _record_end(tx: WorkflowTransaction, end: RunEnd) -> None:
 
 
 async def _remember(tx: WorkflowTransaction, end: RunEnd) -> None:
-    work = await tx.works.get(end.work_id)
+    work = await tx.works.find_at_work(end.work_id, end.task_id)
+    assert work is not None, "it was read in this transaction"
     work.session_id = end.session
     for task in work.tasks:
         if task.id == end.task_id:

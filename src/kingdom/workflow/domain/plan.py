@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
@@ -15,36 +15,61 @@ from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, che
 from kingdom.workflow.errors import InvalidPlan, NotFound, NotModifiable
 
 
-class WorkDependencies:
+class WorkHead(NamedTuple):
+    """What the order of a plan depends on, without the Work itself."""
+
+    id: str
+    sequence: int
+    name: str
+    after: tuple[str, ...]
+    status: WorkStatus
+    checkpoint_id: str | None
+
+    @property
+    def done(self) -> bool:
+        """Whether it is COMPLETED and has its checkpoint."""
+        return self.status is WorkStatus.COMPLETED and self.checkpoint_id is not None
+
+
+W = TypeVar("W", bound=Work | WorkHead)
+
+
+class WorkDependencies(Generic[W]):
     """Which works of a workflow wait for which.
 
     A Work without ``after`` waits for all before it; one after ``start`` waits for none.
     """
 
-    def __init__(self, works: Sequence[Work]) -> None:
+    def __init__(self, works: Sequence[W]) -> None:
         self.works = sorted(works, key=lambda work: work.sequence)
         self._sequences = [work.sequence for work in self.works]
         self._names = {work.name: work for work in self.works}
         self._plain = not any(work.after for work in self.works)
+        self._before: dict[str, set[str]] = {}
 
-    def waits_for(self, work: Work) -> list[Work]:
+    def waits_for(self, work: Work | WorkHead) -> list[W]:
         """Return the works it waits for directly."""
         if work.after:
             return [self._names[name] for name in work.after if name in self._names]  # START is no Work
         return self.works[: bisect_left(self._sequences, work.sequence)]
 
-    def before(self, work: Work) -> set[str]:
+    def before(self, work: Work | WorkHead) -> set[str]:
         """Return the ids of all works that are done before it starts."""
-        found: set[str] = set()
-        open_ends = [work]
+        known = self._before
+        open_ends: list[Work | WorkHead] = [work]
         while open_ends:
-            for other in self.waits_for(open_ends.pop()):
+            waits = self.waits_for(open_ends[-1])
+            if missing := [other for other in waits if other.id not in known]:
+                open_ends += reversed(missing)
+                continue
+            found = known[open_ends.pop().id] = set()
+            for other in reversed(waits):  # the last one usually waits for the others
                 if other.id not in found:
+                    found |= known[other.id]
                     found.add(other.id)
-                    open_ends.append(other)
-        return found
+        return known[work.id]
 
-    def apart(self, work: Work) -> bool:
+    def apart(self, work: Work | WorkHead) -> bool:
         """Return whether another Work may run at the same time: then each has its own worktrees."""
         if self._plain:
             return False
@@ -53,7 +78,7 @@ class WorkDependencies:
             other.id not in mine and work.id not in self.before(other) for other in self.works if other.id != work.id
         )
 
-    def startable(self, done: Collection[str]) -> list[Work]:
+    def startable(self, done: Collection[str]) -> list[W]:
         """Return the works that may start now; ``done`` are the ids of works with a checkpoint."""
         finished = frozenset(done)
         first_open = next((work.sequence for work in self.works if work.id not in finished), None)
@@ -68,7 +93,7 @@ class WorkDependencies:
             )
         ]
 
-    def merged_into(self, work: Work) -> list[Work]:
+    def merged_into(self, work: Work) -> list[W]:
         """Return the works whose own worktrees are merged into it before it starts."""
         return [other for other in self.waits_for(work) if self.apart(other)] if work.merge else []
 

@@ -234,6 +234,8 @@ class Work:
     attempt: int = 1
     session_id: str | None = None  # the agent's conversation, shared by its tasks
     error: str | None = None
+    checkpoint_id: str | None = None  # its valid checkpoint; None: not made yet
+    partial: bool = field(default=False, compare=False)  # whether tasks are left out; the first open one is there
     version: int = 0
 
     @property
@@ -266,6 +268,10 @@ class Work:
             )
         self._to(WorkStatus.COMPLETED)
 
+    def checkpointed(self, checkpoint_id: str) -> None:
+        """Store its checkpoint: works that wait for it may start."""
+        self.checkpoint_id = checkpoint_id
+
     def pause(self) -> None:
         """Pause the Work where it is."""
         self._to(WorkStatus.PAUSED)
@@ -276,7 +282,7 @@ class Work:
 
     def answer(self, text: str) -> None:
         """Store a person's answer for the task whose agent asked."""
-        for task in self.tasks:
+        for task in self._all_tasks():
             if task.status is TaskStatus.RUNNING:
                 task.answer = text
 
@@ -290,7 +296,7 @@ class Work:
         if self.status in (WorkStatus.COMPLETED, WorkStatus.CANCELLED):
             return
         self._to(WorkStatus.CANCELLED)
-        for task in self.tasks:
+        for task in self._all_tasks():
             task.cancel()
 
     def reset(self) -> None:
@@ -299,15 +305,15 @@ class Work:
             raise IllegalTransition("work", self.id, self.status, WorkStatus.PENDING)
         self.status, self.agent_status = WorkStatus.PENDING, AgentStatus.IDLE
         self.attempt += 1
-        self.session_id = self.error = None
-        for task in self.tasks:
+        self.session_id = self.error = self.checkpoint_id = None
+        for task in self._all_tasks():
             task.reset()
 
     def restart(self) -> None:
         """Start over even if it was cancelled; for the copy in a fork."""
         if self.status is WorkStatus.CANCELLED:
             self.status = WorkStatus.PENDING
-        for task in self.tasks:
+        for task in self._all_tasks():
             task.uncancel()
         self.reset()
 
@@ -319,12 +325,16 @@ class Work:
         self._to(WorkStatus.PENDING)
         self.agent_status, self.error = AgentStatus.IDLE, None
         self.attempt += 1
-        for task in self.tasks:
+        for task in self._all_tasks():
             if task.status in (
                 TaskStatus.RUNNING,
                 TaskStatus.FAILED,
             ):  # one task; after a reorder it need not be the next one
                 task.repeat()
+
+    def _all_tasks(self) -> list[Task]:
+        assert not self.partial, f"work {self.id} was read without all its tasks"
+        return self.tasks
 
     # ── agent ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -153,7 +153,7 @@ _RESET_TO_START: Final = ResumePlan("reset")
 
 @dataclass(slots=True)
 class Workflow:
-    """One run of a plan. Its works are aggregates of their own; it learns their statuses from events."""
+    """One run of a plan. Its works are aggregates of their own."""
 
     id: str
     name: str
@@ -167,7 +167,7 @@ class Workflow:
     on_failure: OnFailure = "pause"
     status: WorkflowStatus = WorkflowStatus.CREATED
     reason: str | None = None  # why it is PAUSED or FAILED
-    work_statuses: dict[str, WorkStatus] = field(default_factory=dict)  # by work id
+    work_statuses: dict[str, WorkStatus] = field(default_factory=dict)  # by work id; stored with the works
     work_tree_statuses: dict[str, WorkTreeStatus] = field(default_factory=dict)  # by git id
     forked_from: str | None = None  # the checkpoint of another workflow it was forked from
     resuming: ResumePlan | None = None  # of a PAUSED one: the resume that failed, to be repeated

@@ -34,8 +34,8 @@ class EventSubject(NamedTuple):
 class Handler:
     """Handles one type of event at least once, in the transaction that also consumes the event.
 
-    ``has_prelude``: :meth:`before` must run outside that transaction first. ``view``: the handler only updates what
-    the workflow knows of its parts, so it runs in the transaction that records the event.
+    ``has_prelude``: :meth:`before` must run outside that transaction first. ``view``: the handler only brings rows
+    into line with what the event says, so it runs in the transaction that records the event.
     """
 
     has_prelude: ClassVar[bool] = False
@@ -60,7 +60,7 @@ class Handler:
 
     async def work_of(self, unit: UnitOfWork, incoming: IncomingEvent, work_id: str) -> Work | None:
         """Return the Work of an event, or None (refused) if it is gone or at another attempt."""
-        work = await unit.tx.works.find(work_id)
+        work = await unit.tx.works.find_at_work(work_id)
         if work is None:
             self.refuse(incoming, f"there is no work {work_id} any more")
             return None
@@ -73,8 +73,8 @@ class Handler:
         self, unit: UnitOfWork, incoming: IncomingEvent, work_id: str, task_id: str
     ) -> EventSubject | None:
         """Return the subject of an event, or None (refused) if it does not run or the task is at another attempt."""
-        workflow = await unit.tx.workflows.find(incoming.aggregate_id)
-        work = await unit.tx.works.find(work_id)
+        workflow = await unit.tx.workflows.find_alone(incoming.aggregate_id)
+        work = await unit.tx.works.find_at_work(work_id, task_id)
         if workflow is None or work is None:
             self.refuse(incoming, f"there is no work {work_id} any more")
             return None

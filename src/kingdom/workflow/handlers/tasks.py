@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import ClassVar
 
 from kingdom.workflow.commands import COMMAND_STREAM, default_answer
 from kingdom.workflow.context import UnitOfWork
@@ -26,6 +27,8 @@ from kingdom.workflow.usecases.steps import complete_task, finish_or_report, hal
 
 class AgentStartedHandler(Handler):
     """Marks the agent as RUNNING, unless it is marked already or ended meanwhile."""
+
+    view: ClassVar[bool] = True  # it is recorded with the mark
 
     async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
         event = incoming.event
@@ -58,7 +61,7 @@ class AgentErrorHandler(Handler):
     async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
         event = incoming.event
         assert isinstance(event, AgentError)
-        workflow = await unit.tx.workflows.find(incoming.aggregate_id)
+        workflow = await unit.tx.workflows.find_alone(incoming.aggregate_id)
         work = await self.work_of(unit, incoming, event.work_id)
         if workflow is None or work is None:
             return None

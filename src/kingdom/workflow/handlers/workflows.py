@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 from kingdom.gitops import GitError
 from kingdom.workflow.context import UnitOfWork
 from kingdom.workflow.domain.events import (
+    AgentStopped,
     GitDeleted,
     McpServerUnregistered,
     WorkCompleted,
@@ -45,7 +46,7 @@ class WorkflowStartedHandler(Handler):
     """Starts every Work that may start."""
 
     async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
-        workflow = await unit.tx.workflows.find(incoming.aggregate_id)
+        workflow = await unit.tx.workflows.find_alone(incoming.aggregate_id)
         if workflow is None:
             return self.refuse(incoming, "it is gone")
         return await start_next_works(self.context, unit, workflow)
@@ -62,7 +63,7 @@ class WorkflowTerminatedHandler(Handler):
     async def before(self, incoming: IncomingEvent) -> object:
         """Remove the worktrees that are to be released."""
         async with self.context.store.transaction() as tx:
-            workflow = await tx.workflows.find(incoming.aggregate_id)
+            workflow = await tx.workflows.find_alone(incoming.aggregate_id)
             trees = await tx.work_trees.of_workflow(incoming.aggregate_id)
         pending = [tree for tree in trees if tree.status is WorkTreeStatus.PENDING_RELEASE]
         if workflow is None or not _is_terminated(workflow):
@@ -74,7 +75,7 @@ class WorkflowTerminatedHandler(Handler):
         return pending
 
     async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
-        workflow = await unit.tx.workflows.find(incoming.aggregate_id)
+        workflow = await unit.tx.workflows.find_alone(incoming.aggregate_id)
         if workflow is None or not _is_terminated(workflow):
             reason = "it is gone" if workflow is None else f"the workflow is {workflow.status} again"
             return self.refuse(incoming, reason)
@@ -93,7 +94,7 @@ class WorkflowGitRefsUpdatedHandler(Handler):
     async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
         event = incoming.event
         assert isinstance(event, WorkflowGitRefsUpdated)
-        workflow = await unit.tx.workflows.find(event.workflow_id)
+        workflow = await unit.tx.workflows.find_alone(event.workflow_id)
         if workflow is None or workflow.status is not WorkflowStatus.READY or not event.added_refs:
             return
         workflow.prepare()
@@ -117,7 +118,7 @@ class WorkStartedHandler(Handler):
         event = incoming.event
         assert isinstance(event, WorkStarted)
         work = await self.work_of(unit, incoming, event.work_id)
-        workflow = await unit.tx.workflows.find(event.workflow_id)
+        workflow = await unit.tx.workflows.find_alone(event.workflow_id)
         if work is None or workflow is None:
             return None
         if workflow.status is not WorkflowStatus.RUNNING or work.status is not WorkStatus.RUNNING:
@@ -131,18 +132,18 @@ class WorkStartedHandler(Handler):
 
 
 class WorkStatusChangedHandler(Handler):
-    """Updates the workflow's `work_statuses` to the Work's current status: an older event cannot undo a newer one."""
+    """Gives the workflow another version if the status of its Work changed: `work_statuses` differ then."""
 
     view: ClassVar[bool] = True
 
     async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
         event = incoming.event
         assert isinstance(event, WorkStatusChanged)
-        workflow = await unit.tx.workflows.find(event.workflow_id)
-        work = await unit.tx.works.find(event.work_id)
+        workflow = await unit.tx.workflows.find_alone(event.workflow_id)
+        work = await unit.tx.works.find_at_work(event.work_id)
         if workflow is None or work is None:
             return self.refuse(incoming, "it is gone")
-        if workflow.work_statuses.get(work.id) is not work.status:
+        if unit.tx.works.status_changed(work):
             workflow.work_changed(work.id, work.status)
             await unit.tx.workflows.save(workflow)
         return None
@@ -156,7 +157,7 @@ class WorkTreeStatusChangedHandler(Handler):
     async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
         event = incoming.event
         assert isinstance(event, (WorkTreeCreated, WorkTreeFailed, WorkTreePendingRelease))
-        workflow = await unit.tx.workflows.find(event.workflow_id)
+        workflow = await unit.tx.workflows.find_alone(event.workflow_id)
         tree = await unit.tx.work_trees.find(event.work_tree_id)
         if workflow is None or tree is None:
             return self.refuse(incoming, "it is gone")
@@ -183,14 +184,14 @@ class WorkCompletedHandler(Handler):
         event = incoming.event
         assert isinstance(event, WorkCompleted)
         async with self.context.store.transaction() as tx:
-            workflow = await tx.workflows.find(event.workflow_id)
-            work = await tx.works.find(event.work_id)
+            workflow = await tx.workflows.find_alone(event.workflow_id)
+            work = await tx.works.find_at_work(event.work_id)
             if workflow is None or work is None or workflow.is_over:
                 return None
             attempt = work.attempt if incoming.attempt is None else incoming.attempt
             intent = await intend_checkpoint(self.context, tx, work, attempt)
         if may_be_alive(work):
-            await self.context.agents.stop(work.id)
+            await self.context.agents.stop(work.id, record=False)
         if intent is None:
             return None
         try:
@@ -201,10 +202,12 @@ class WorkCompletedHandler(Handler):
     async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
         event = incoming.event
         assert isinstance(event, WorkCompleted)
-        workflow = await unit.tx.workflows.find(event.workflow_id)
+        workflow = await unit.tx.workflows.find_alone(event.workflow_id)
         work = await self.work_of(unit, incoming, event.work_id)
         if workflow is None or work is None or not isinstance(prelude, _CheckpointResult):
             return None
+        if may_be_alive(work):
+            unit.record(workflow.id, AgentStopped(work.id), work.attempt)
         work.agent_stopped()
         await unit.tx.works.save(work)
         if prelude.checkpoint_id is None:
@@ -215,6 +218,7 @@ class WorkCompletedHandler(Handler):
                 await halt_after_failure(self.context, unit, workflow, work, reason, fail=fail)
             return None
         await finish_checkpoint(unit, prelude.checkpoint_id, prelude.commits)
+        work.checkpointed(prelude.checkpoint_id)
         if work.pause_after and workflow.status is WorkflowStatus.RUNNING and workflow.review is None:
             workflow.review = f"review after {work.name}"
             await unit.tx.workflows.save(workflow)

@@ -1,33 +1,27 @@
-"""Aggregates as rows: their tables, their JSON, reading and writing them in a transaction."""
+"""Aggregates as rows: their tables, reading and writing them in a transaction."""
 
 from __future__ import annotations
 
+import builtins
 import json
-import types
-import typing
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from datetime import datetime
-from enum import StrEnum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
-
-import orjson
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from kingdom.workflow.domain.landing import Landing
 from kingdom.workflow.domain.resources import Checkpoint, Git, McpServer, WorkSpace, WorkTree
 from kingdom.workflow.domain.work import Report, Work
 from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
 from kingdom.workflow.errors import ConcurrentChange, NameTaken, NotFound
+from kingdom.workflow.store.documents import decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
 
 A = TypeVar("A")
-B = TypeVar("B")
 Row = Sequence[Any]
 
 
@@ -40,105 +34,6 @@ class DatabaseSession(Protocol):
 
     async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
         """Run a statement and return its rows."""
-
-
-# ── aggregates as JSON ───────────────────────────────────────────────────────────────────────────────────────────────
-# By the declared types of their fields, so that a new field needs no code here.
-
-Reader = Callable[[Any], Any]
-_VERSION_FIELD: Final = "version"  # stored in a column, not in the document
-
-
-def encode(item: object) -> str:
-    """Return the JSON of an aggregate, without its version."""
-    document = _plain(item)
-    document.pop(_VERSION_FIELD, None)
-    try:
-        return orjson.dumps(document, default=_plain).decode()  # a fifth of the time: a Work has all its tasks
-    except TypeError:  # what only the standard library writes: integers of over 64 bits, keys that are no texts
-        return _encoder.encode(document)
-
-
-def decode(kind: type[A], text: str, version: int) -> A:
-    """Return the aggregate of its JSON. Missing fields, added in a later version, get their defaults."""
-    reader = _reader(cast("Hashable", kind))
-    assert reader is not None
-    item = reader(json.loads(text))
-    item.version = version
-    return cast("A", item)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as something the JSON encoder knows."""
-    if (take := _taker(cast("Hashable", type(value)))) is not None:
-        return take(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    raise TypeError(f"{type(value).__name__} is not stored")
-
-
-_encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=_plain)
-
-
-@cache
-def _taker(kind: Hashable) -> Callable[[Any], dict[str, Any]] | None:
-    """Return a function that takes the fields of a dataclass with two or more; None for another type."""
-    if not is_dataclass(kind):
-        return None
-    names = tuple(field.name for field in fields(kind))
-    values = attrgetter(*names)
-    return lambda item: dict(zip(names, values(item), strict=True))
-
-
-@cache
-def _reader(kind: Hashable) -> Reader | None:
-    """Return the reader of a declared type; None if JSON has the value as it is."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if is_dataclass(kind):
-        return _dataclass_reader(cast("type[Any]", kind))
-    if origin in (types.UnionType, typing.Union):
-        inner = _reader(next(part for part in arguments if part is not type(None)))
-        return None if inner is None else lambda value: None if value is None else inner(value)
-    if origin in (tuple, list, set, frozenset):
-        return _collection_reader(cast("Callable[[Any], Any]", origin), _reader(arguments[0]))
-    if origin in (dict, Mapping):
-        item = _reader(arguments[1])
-        return None if item is None else lambda value: {key: item(part) for key, part in value.items()}
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return {str(member): member for member in kind}.__getitem__
-    return datetime.fromisoformat if kind is datetime else None
-
-
-def _collection_reader(collect: Callable[[Any], Any], item: Reader | None) -> Reader | None:
-    if item is None:
-        return None if collect is list else collect
-    if collect is list:
-        return lambda value: [item(part) for part in value]
-    return lambda value: collect(map(item, value))
-
-
-def _dataclass_reader(kind: type[Any]) -> Reader:
-    hints = typing.get_type_hints(kind)
-    known = dict.fromkeys(field.name for field in fields(kind) if field.name != _VERSION_FIELD).keys()
-    readers = [(field.name, reader) for field in fields(kind) if (reader := _reader(hints[field.name]))]
-    required = frozenset(f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING)
-
-    def read(document: Any) -> Any:
-        names = document.keys()
-        if names != known:  # written by another version: fields may be missing or unknown
-            if not required <= names:
-                raise KeyError(f"{kind.__name__} without {', '.join(sorted(required - names))}")
-            document = {name: value for name, value in document.items() if name in known}
-        for name, reader in readers:
-            if name in document:
-                document[name] = reader(document[name])
-        return kind(**document)
-
-    return read
 
 
 # ── tables: one per type of aggregate, all alike ─────────────────────────────────────────────────────────────────────
@@ -158,6 +53,7 @@ class AggregateTable(Generic[A]):
     status: Callable[[A], str | None] = lambda _: None
     label: Callable[[A], str] | None = None  # the text that a search looks through; see relabel()
     unique_name: Callable[[A], str] | None = None  # it never changes
+    more: Mapping[str, Callable[[A], str | None]] = field(default_factory=dict)  # other columns, with their values
 
 
 def _workflow_id(item: Any) -> str:
@@ -180,7 +76,14 @@ GITS: Final = AggregateTable("wf_git", Git, "repository", unique_name=_name)
 MCP_SERVERS: Final = AggregateTable("wf_mcp_server", McpServer, "MCP server", unique_name=_name)
 TEMPLATES: Final = AggregateTable("wf_template", WorkflowTemplate, "template")
 WORKFLOWS: Final = AggregateTable("wf_workflow", Workflow, "workflow", status=_status, label=_label)
-WORKS: Final = AggregateTable("wf_work", Work, "work", _workflow_id, lambda work: work.sequence, _status)
+WORKS: Final = AggregateTable(
+    "wf_work", Work, "work", _workflow_id, lambda work: work.sequence, _status,
+    more={
+        "name": _name,
+        "waits": lambda work: json.dumps(work.after) if work.after else None,
+        "checkpoint": lambda work: work.checkpoint_id,
+    },
+)  # fmt: skip
 REPORTS: Final = AggregateTable("wf_report", Report, "report", _workflow_id, status=_status)
 CHECKPOINTS: Final = AggregateTable(
     "wf_checkpoint", Checkpoint, "checkpoint", _workflow_id, lambda point: point.work_sequence,
@@ -197,18 +100,10 @@ TABLES: Final[tuple[AggregateTable[Any], ...]] = (
 # ── reading and writing ──────────────────────────────────────────────────────────────────────────────────────────────
 
 _SELECT: Final = "SELECT id, body, version FROM {table}"
-_SELECT_BOTH: Final = """
-    SELECT mine.id, mine.body, mine.version, its.id, its.body, its.version
-    FROM {table} AS mine JOIN {workflows} AS its ON its.id = mine.workflow_id WHERE mine.id = ?
-"""
 _RELABEL: Final = "UPDATE {table} SET label = ? WHERE id = ?"
 _DELETE: Final = "DELETE FROM {table} WHERE id = ?"
 _INSERT: Final = """
-    INSERT INTO {table} (workflow_id, rank, status, version, body, id) VALUES (?, ?, ?, ?, ?, ?)
-    ON CONFLICT DO NOTHING RETURNING id
-"""
-_INSERT_WITH: Final = """
-    INSERT INTO {table} (workflow_id, rank, status, version, body, id, {column}) VALUES (?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO {table} (workflow_id, rank, status, version, body, id{columns}) VALUES (?, ?, ?, ?, ?, ?{marks})
     ON CONFLICT DO NOTHING RETURNING id
 """
 # The inner SELECT reads an index where there is one; only the rows of the page are read.
@@ -216,13 +111,10 @@ _FOUND: Final = """
     SELECT id, version FROM {table}
     WHERE id IN (SELECT id FROM {table} WHERE {wanted} ORDER BY id DESC LIMIT ?) ORDER BY id DESC
 """
-# Most changes leave the indexed columns alone; naming them would rewrite their index entries.
-_UPDATE_BODY: Final = """
-    UPDATE {table} SET version = ?, body = ?
-    WHERE id = ? AND version = ? AND rank = ? AND coalesce(status, '') = ? RETURNING id
-"""
+# Most changes leave the other columns alone; naming them would rewrite their index entries.
+_UPDATE_BODY: Final = "UPDATE {table} SET version = ?, body = ? WHERE id = ? AND version = ? RETURNING id"
 _UPDATE: Final = """
-    UPDATE {table} SET workflow_id = ?, rank = ?, status = ?, version = ?, body = ?
+    UPDATE {table} SET workflow_id = ?, rank = ?, status = ?{columns}, version = ?, body = ?
     WHERE id = ? AND version = ? RETURNING id
 """
 
@@ -233,6 +125,7 @@ class PendingWrite(NamedTuple):
     before: int  # the version it replaces
     version: int
     body: str
+    parts: dict[str, str] | None = None  # the rows of its parts, as they are stored
 
 
 class TableRepository(Generic[A]):
@@ -250,6 +143,7 @@ class TableRepository(Generic[A]):
         self._before_write = before_write
         self._select = self._sql(_SELECT)
         self._loaded: dict[str, A] = {}
+        self._stored: dict[str, tuple[object, ...]] = {}  # the columns of items as they are stored, by id
         self._changes: dict[str, tuple[int, A]] = {}  # saved items by id, with the version they replace
 
     async def get(self, item_id: str) -> A:
@@ -263,25 +157,14 @@ class TableRepository(Generic[A]):
         """Return the item, or None."""
         if (found := self._loaded.get(item_id)) is not None:
             return found
-        rows = await self._session.fetch(f"{self._select} WHERE id = ?", item_id)
-        return self._read(rows[0]) if rows else None
-
-    async def find_with_parent(self, item_id: str, workflows: TableRepository[B]) -> A | None:
-        """Return the item, or None, and read its workflow with the same query."""
-        if (found := self._loaded.get(item_id)) is not None:
-            return found
-        both = self._sql(_SELECT_BOTH).replace("{workflows}", workflows._table.name)
-        rows = await self._session.fetch(both, item_id)
-        if not rows:
-            return await self.find(item_id)
-        workflows._read(rows[0][3:])
-        return self._read(rows[0][:3])
+        items = await self._items(await self._session.fetch(f"{self._select} WHERE id = ?", item_id))
+        return items[0] if items else None
 
     async def find_locked(self, item_id: str) -> A | None:
         """Return the item, or None, and lock its row until the transaction ends."""
         self._loaded.pop(item_id, None)  # read it again, under the lock
-        rows = await self._fetch(f"{self._select} WHERE id = ?{self._session.row_lock}", item_id)
-        return self._read(rows[0]) if rows else None
+        items = await self._items(await self._fetch(f"{self._select} WHERE id = ?{self._session.row_lock}", item_id))
+        return items[0] if items else None
 
     async def of_workflow(self, workflow_id: str, rank: int | None = None) -> list[A]:
         """Return all items of a workflow (of this rank) in order."""
@@ -290,20 +173,20 @@ class TableRepository(Generic[A]):
             rows = await self._fetch(f"{found} ORDER BY rank, id", workflow_id)
         else:
             rows = await self._fetch(f"{found} AND rank = ? ORDER BY id", workflow_id, rank)
-        return [self._read(row) for row in rows]
+        return await self._items(rows)
 
     async def with_status(self, *statuses: str) -> list[A]:
         """Return all items with one of these statuses, oldest first."""
         marks = ", ".join("?" * len(statuses))
         rows = await self._fetch(f"{self._select} WHERE status IN ({marks}) ORDER BY id", *statuses)
-        return [self._read(row) for row in rows]
+        return await self._items(rows)
 
     async def find_all(self, item_ids: Sequence[str]) -> list[A]:
         """Return the items that exist."""
         if not item_ids:
             return []
         marks = ", ".join("?" * len(item_ids))
-        return [self._read(row) for row in await self._fetch(f"{self._select} WHERE id IN ({marks})", *item_ids)]
+        return await self._items(await self._fetch(f"{self._select} WHERE id IN ({marks})", *item_ids))
 
     async def versions(
         self, *, statuses: Sequence[str] = (), search: str | None = None, after: str | None = None, limit: int = 100
@@ -331,7 +214,7 @@ class TableRepository(Generic[A]):
             rows = await self._fetch(f"{self._select} ORDER BY id DESC LIMIT ?", limit)
         else:
             rows = await self._fetch(f"{self._select} WHERE id < ? ORDER BY id DESC LIMIT ?", after, limit)
-        return [self._read(row) for row in rows]
+        return await self._items(rows)
 
     async def ids_by_name(self) -> dict[str, str]:
         """Return the ids of all items by their unique names."""
@@ -371,13 +254,20 @@ class TableRepository(Generic[A]):
         if self._changes:
             await self._before_write()
         for before, item in self._changes.values():
-            columns = self._columns(item, before + 1)
-            _, rank, status, version, body, item_id = columns
-            usual = (version, body, item_id, before, rank, status or "")
-            written = await self._session.fetch(self._sql(_UPDATE_BODY), *usual)
-            written = written or await self._session.fetch(self._sql(_UPDATE), *columns, before)
-            self._check(written, item_id)
+            await self._write(item, before)
         self._changes = {}
+
+    async def _write(self, item: A, before: int) -> None:
+        item_id: str = item.id  # type: ignore[attr-defined]
+        columns, body = self._columns(item), self._body(item)
+        if self._stored.get(item_id) == columns:
+            update, values = self._sql(_UPDATE_BODY), (before + 1, body, item_id, before)
+        else:
+            named = "".join(f", {name} = ?" for name in self._table.more)
+            update = self._sql(_UPDATE).replace("{columns}", named)
+            values = (*columns, before + 1, body, item_id, before)  # type: ignore[assignment]
+        self._check(await self._session.fetch(update, *values), item_id)
+        self._stored[item_id] = columns
 
     def pending_writes(self) -> dict[str, PendingWrite]:
         """Return copies of what was saved and is not written yet."""
@@ -385,32 +275,41 @@ class TableRepository(Generic[A]):
             item_id: PendingWrite(before, before + 1, encode(item)) for item_id, (before, item) in self._changes.items()
         }
 
-    def restore_writes(self, kept: dict[str, PendingWrite]) -> None:
-        """Continue with the pending writes of a discarded repository of the same table."""
-        for item_id, (before, version, body) in kept.items():
-            item = self._loaded[item_id] = decode(self._table.kind, body, version)
-            self._changes[item_id] = before, item
+    def restored(self, kept: dict[str, PendingWrite]) -> Self:
+        """Return a new repository of the same table with these pending writes."""
+        new = self._empty()
+        for item_id, (before, version, body, _) in kept.items():
+            item = new._loaded[item_id] = decode(self._table.kind, body, version)
+            new._changes[item_id] = before, item
+        return new
 
-    def _columns(self, item: A, version: int) -> tuple[Any, ...]:
-        table, item_id = self._table, item.id  # type: ignore[attr-defined]
-        return table.workflow(item), table.rank(item), table.status(item), version, encode(item), item_id
+    def _empty(self) -> Self:
+        return type(self)(self._session, self._table, self._before_write)
+
+    def _columns(self, item: A) -> tuple[object, ...]:
+        table = self._table
+        return table.workflow(item), table.rank(item), table.status(item), *(take(item) for take in table.more.values())
+
+    def _body(self, item: A) -> str:
+        return encode(item)
 
     async def _insert(self, item: A) -> None:
         await self._before_write()
-        columns = self._columns(item, 1)
-        table = self._table
+        table, item_id = self._table, item.id  # type: ignore[attr-defined]
+        more: dict[str, object] = {name: take(item) for name, take in table.more.items()}
         if table.unique_name is not None:
-            name = table.unique_name(item)
-            insert = self._sql(_INSERT_WITH).replace("{column}", "name")
-            if not await self._session.fetch(insert, *columns, name):
-                raise NameTaken(f"the name {name!r} is taken by another {table.noun}: choose another name")
-            return
+            more["name"] = table.unique_name(item)
         if table.label is not None:
-            insert = self._sql(_INSERT_WITH).replace("{column}", "label")
-            written = await self._session.fetch(insert, *columns, table.label(item))
-        else:
-            written = await self._session.fetch(self._sql(_INSERT), *columns)
-        self._check(written, columns[-1])
+            more["label"] = table.label(item)
+        insert = self._sql(_INSERT).replace("{columns}", "".join(f", {name}" for name in more))
+        insert = insert.replace("{marks}", ", ?" * len(more))
+        columns = self._columns(item)
+        written = await self._session.fetch(insert, *columns[:3], 1, self._body(item), item_id, *more.values())
+        if not written and table.unique_name is not None:
+            name = table.unique_name(item)
+            raise NameTaken(f"the name {name!r} is taken by another {table.noun}: choose another name")
+        self._check(written, item_id)
+        self._stored[item_id] = columns
 
     def _check(self, written: Sequence[Row], item_id: str) -> None:
         if not written:
@@ -425,12 +324,19 @@ class TableRepository(Generic[A]):
     def _sql(self, statement: str) -> str:
         return _sql(statement, self._table.name)
 
+    async def _items(self, rows: Sequence[Row]) -> builtins.list[A]:
+        return [self._read(row) for row in rows]
+
     def _read(self, row: Row) -> A:
         item_id, body, version = row
         found = self._loaded.get(item_id)
         if found is None:
-            found = self._loaded[item_id] = decode(self._table.kind, body, version)
+            found = self._loaded[item_id] = self._decode(body, version)
+            self._stored[item_id] = self._columns(found)
         return found
+
+    def _decode(self, body: str, version: int) -> A:
+        return decode(self._table.kind, body, version)
 
 
 def _escape_like(words: str) -> str:

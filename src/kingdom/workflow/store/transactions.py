@@ -7,22 +7,21 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from kingdom.bus import Envelope
 from kingdom.workflow.domain.events import UI_ONLY
 from kingdom.workflow.store import repositories
-from kingdom.workflow.store.repositories import DatabaseSession, TableRepository
+from kingdom.workflow.store.repositories import AggregateTable, DatabaseSession, TableRepository
+from kingdom.workflow.store.workflows import WorkflowRepository
+from kingdom.workflow.store.works import WorkRepository
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
     from kingdom.bus import EventBus
-    from kingdom.workflow.domain.landing import Landing
-    from kingdom.workflow.domain.resources import Checkpoint, Git, McpServer, WorkSpace, WorkTree
-    from kingdom.workflow.domain.work import Report, Work
-    from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
+    from kingdom.workflow.domain.work import Work
     from kingdom.workflow.ports import Clock, RecordedEvent
 
 A = TypeVar("A")
@@ -34,6 +33,19 @@ class InlineHandler(Protocol):
 
     async def __call__(self, tx: WorkflowTransaction, events: Sequence[RecordedEvent]) -> list[bool]:
         """Handle events; return for each whether it was handled. The others go to the bus."""
+
+
+class OpenedRepository(Generic[A]):
+    """The attribute of a transaction with the repository of a table, opened when it is first used."""
+
+    def __init__(self, table: AggregateTable[A]) -> None:
+        self._table = table
+
+    def __get__(self, tx: WorkflowTransaction, _: object = None) -> TableRepository[A]:
+        opened = tx._opened.get(self._table.name)
+        if opened is None:
+            opened = tx._opened[self._table.name] = TableRepository(tx.session, self._table, tx._before_write)
+        return opened
 
 
 class WorkflowTransaction:
@@ -52,25 +64,36 @@ class WorkflowTransaction:
         self._before_commit: list[Callable[[], Awaitable[None]]] = []
         self._undoable = False  # whether run_or_undo() is active
         self._savepoint = False  # whether it has set a savepoint
-        self._open_repositories()
+        self._opened: dict[str, TableRepository[Any]] = {}  # by the name of the table
 
-    def _open_repositories(self) -> None:
-        self._tables: list[TableRepository[Any]] = []
-        self.gits: TableRepository[Git] = self._open(repositories.GITS)
-        self.mcp_servers: TableRepository[McpServer] = self._open(repositories.MCP_SERVERS)
-        self.templates: TableRepository[WorkflowTemplate] = self._open(repositories.TEMPLATES)
-        self.workflows: TableRepository[Workflow] = self._open(repositories.WORKFLOWS)
-        self.works: TableRepository[Work] = self._open(repositories.WORKS)
-        self.reports: TableRepository[Report] = self._open(repositories.REPORTS)
-        self.checkpoints: TableRepository[Checkpoint] = self._open(repositories.CHECKPOINTS)
-        self.work_trees: TableRepository[WorkTree] = self._open(repositories.WORK_TREES)
-        self.work_spaces: TableRepository[WorkSpace] = self._open(repositories.WORK_SPACES)
-        self.landings: TableRepository[Landing] = self._open(repositories.LANDINGS)
+    gits = OpenedRepository(repositories.GITS)
+    mcp_servers = OpenedRepository(repositories.MCP_SERVERS)
+    templates = OpenedRepository(repositories.TEMPLATES)
+    reports = OpenedRepository(repositories.REPORTS)
+    checkpoints = OpenedRepository(repositories.CHECKPOINTS)
+    work_trees = OpenedRepository(repositories.WORK_TREES)
+    work_spaces = OpenedRepository(repositories.WORK_SPACES)
+    landings = OpenedRepository(repositories.LANDINGS)
 
-    def _open(self, table: repositories.AggregateTable[A]) -> TableRepository[A]:
-        made = TableRepository(self.session, table, self._before_write)
-        self._tables.append(made)
-        return made
+    @property
+    def workflows(self) -> WorkflowRepository:
+        """The workflows."""
+        opened = self._opened.get(repositories.WORKFLOWS.name)
+        if opened is None:
+            opened = self._opened[repositories.WORKFLOWS.name] = WorkflowRepository(self.session, self._before_write)
+        return cast("WorkflowRepository", opened)
+
+    @property
+    def works(self) -> WorkRepository:
+        """The works and their tasks."""
+        opened = self._opened.get(repositories.WORKS.name)
+        if opened is None:
+            opened = self._opened[repositories.WORKS.name] = WorkRepository(self.session, self._before_write)
+        return cast("WorkRepository", opened)
+
+    def _tables(self) -> list[TableRepository[Any]]:
+        """Return the tables in use, always in the same order: two transactions that write both cannot deadlock."""
+        return [self._opened[table.name] for table in repositories.TABLES if table.name in self._opened]
 
     def record(self, *events: RecordedEvent) -> None:
         """Record events: they are numbered, stored for the interface and published with the commit."""
@@ -83,9 +106,9 @@ class WorkflowTransaction:
         """
         self._before_commit.append(action)
 
-    async def find_with_workflow(self, work_id: str) -> Work | None:
-        """Return a Work, or None, and read its workflow with the same query."""
-        return await self.works.find_with_parent(work_id, self.workflows)
+    async def find_with_workflow(self, work_id: str, task_id: str) -> Work | None:
+        """Return a Work with the tasks that a step needs, or None, and read its workflow with the same query."""
+        return await self.works.find_at_work(work_id, task_id, self.workflows)
 
     async def count(self, name: str) -> int:
         """Return the next number of a counter, from 1. No two transactions get the same one, and there is no gap."""
@@ -112,7 +135,7 @@ class WorkflowTransaction:
         for_bus = await self._handle_inline()
         for action in self._before_commit:
             await action()
-        for table in self._tables:
+        for table in self._tables():
             await table.write_changes()
         if not self._events:
             return
@@ -145,7 +168,8 @@ class WorkflowTransaction:
 
     async def run_or_undo(self, action: Callable[[], Awaitable[None]]) -> Exception | None:
         """Run ``action``; if it raises, undo what it wrote and recorded, and return the error."""
-        count, pending = len(self._events), [table.pending_writes() for table in self._tables]
+        count = len(self._events)
+        pending = {name: table.pending_writes() for name, table in self._opened.items()}
         self._undoable = True
         try:
             await action()
@@ -153,9 +177,10 @@ class WorkflowTransaction:
             if self._savepoint:
                 await self.session.fetch("ROLLBACK TO SAVEPOINT part")
             del self._events[count:]
-            self._open_repositories()  # the action may have changed the objects that were read
-            for table, writes in zip(self._tables, pending, strict=True):
-                table.restore_writes(writes)
+            discarded, self._opened = self._opened, {}  # the action may have changed the objects that were read
+            for name, writes in pending.items():
+                if writes:
+                    self._opened[name] = discarded[name].restored(writes)
             return error
         finally:
             self._undoable = False

@@ -5,7 +5,7 @@ Handlers take these steps inside their unit of work. Functions that call agents 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from kingdom.workflow.context import UnitOfWork, WorkflowContext, workflow_event
@@ -24,8 +24,8 @@ from kingdom.workflow.domain.events import (
     WorkStarted,
     WorkStatusChanged,
 )
-from kingdom.workflow.domain.plan import WorkDependencies
-from kingdom.workflow.domain.resources import Checkpoint, WorkSpace, WorkTree
+from kingdom.workflow.domain.plan import WorkDependencies, WorkHead
+from kingdom.workflow.domain.resources import WorkSpace, WorkTree
 from kingdom.workflow.domain.statuses import AgentStatus, QueryStatus, WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import Workflow
@@ -37,7 +37,6 @@ from kingdom.workflow.usecases.resources import (
     record_trees,
     space_id,
     trees_of,
-    valid_checkpoints,
 )
 
 _MAX_DEAD_EVENTS: Final = 10_000  # dead letters of the stream that are searched
@@ -58,9 +57,8 @@ async def start_next_works(context: WorkflowContext, unit: UnitOfWork, workflow:
     """
     if workflow.status is not WorkflowStatus.RUNNING:
         return
-    works = await unit.tx.works.of_workflow(workflow.id)
-    points = {point.work_id: point for point in await valid_checkpoints(unit.tx, workflow.id)}
-    done = [work.id for work in works if work.status is WorkStatus.COMPLETED and work.id in points]
+    works = await unit.tx.works.heads(workflow.id)
+    done = [work.id for work in works if work.done]
     running = any(work.status is WorkStatus.RUNNING for work in works)
     if workflow.review is not None:
         if not running:
@@ -73,8 +71,10 @@ async def start_next_works(context: WorkflowContext, unit: UnitOfWork, workflow:
         await unit.tx.workflows.save(workflow)
     else:
         plan = WorkDependencies(works)
-        for work in plan.startable(done):
-            await _start_work(context, unit, workflow, work, plan, points)
+        for head in plan.startable(done):
+            work = await unit.tx.works.find_at_work(head.id)
+            assert work is not None, "its head was just read"
+            await _start_work(context, unit, workflow, work, plan)
 
 
 async def _start_work(
@@ -82,21 +82,21 @@ async def _start_work(
     unit: UnitOfWork,
     workflow: Workflow,
     work: Work,
-    plan: WorkDependencies,
-    points: dict[str, Checkpoint],
+    plan: WorkDependencies[WorkHead],
 ) -> None:
-    work.start(apart=plan.apart(work), session_id=_continued_session(work, plan))
+    work.start(apart=plan.apart(work), session_id=await _continued_session(unit.tx, work, plan))
     await unit.tx.works.save(work)
     if work.apart:
-        await _plan_own_trees(context, unit, workflow, work, plan, points)
+        await _plan_own_trees(context, unit, workflow, work, plan)
     space = await plan_space(context, unit, work)
     unit.record(workflow.id, WorkStarted(work.id, workflow.id), work.attempt)
     unit.after_commit(lambda: begin_work(context, work, space))
 
 
-def _continued_session(work: Work, plan: WorkDependencies) -> str | None:
+async def _continued_session(tx: WorkflowTransaction, work: Work, plan: WorkDependencies[WorkHead]) -> str | None:
     """Return the conversation that a Work goes on with; None if it has its own."""
-    other = next((one for one in plan.works if one.name == work.continues), None)
+    head = next((one for one in plan.works if one.name == work.continues), None)
+    other = None if head is None else await tx.works.find_at_work(head.id)
     return None if other is None or other.engine != work.engine else other.session_id
 
 
@@ -105,17 +105,18 @@ async def _plan_own_trees(
     unit: UnitOfWork,
     workflow: Workflow,
     work: Work,
-    plan: WorkDependencies,
-    points: dict[str, Checkpoint],
+    plan: WorkDependencies[WorkHead],
 ) -> None:
     """Plan worktrees of the Work's own, based on the checkpoint of the Work before it."""
-    earlier = [points[other.id] for other in plan.waits_for(work)]
+    earlier = plan.waits_for(work)
     if len(earlier) != 1:  # several branches: start from the workflow's own trees
-        together = [item.id for item in plan.works if item.id in plan.before(work) and not plan.apart(item)]
-        earlier = [points[together[-1]]] if together else []
+        earlier = [item for item in plan.works if item.id in plan.before(work) and not plan.apart(item)][-1:]
+    hashes: Mapping[str, str] = {}
+    if earlier and earlier[0].checkpoint_id is not None:
+        hashes = (await unit.tx.checkpoints.get(earlier[0].checkpoint_id)).hashes
     for tree in await plan_trees(context, unit.tx, workflow, work):
-        if earlier and tree.git_id in earlier[0].hashes:
-            tree.base = earlier[0].hashes[tree.git_id]
+        if tree.git_id in hashes:
+            tree.base = hashes[tree.git_id]
             await unit.tx.work_trees.save(tree)
 
 
@@ -127,12 +128,16 @@ async def begin_work(context: WorkflowContext, work: Work, space: WorkSpace | No
     """
 
     async def start() -> None:
-        await _make_places(context, work)
-        await context.files.make(space or await _space_of(context, work))
-        await context.agents.start(work)
+        try:
+            await _make_places(context, work)
+            await context.files.make(space or await _space_of(context, work))
+            await context.agents.start(work)
+        except Exception:
+            work.agent_status = AgentStatus.ERROR  # a query that is recorded as sent already is not given to it
+            raise
 
     async def save(tx: WorkflowTransaction) -> None:
-        stored = await tx.works.find(work.id)
+        stored = await tx.works.find_at_work(work.id)
         if stored is not None and stored.attempt == work.attempt and stored.agent_status is AgentStatus.STARTING:
             stored.agent_start_failed()
             await tx.works.save(stored)
@@ -161,12 +166,12 @@ async def _make_places(context: WorkflowContext, work: Work) -> None:
             raise _CannotStart("; ".join(problems))
     if work.merge:
         async with context.store.transaction() as tx:
-            works = await tx.works.of_workflow(work.workflow_id)
+            works = await tx.works.heads(work.workflow_id)
             trees = await tx.work_trees.of_workflow(work.workflow_id)
         await _merge(context, work, works, trees)
 
 
-async def _merge(context: WorkflowContext, work: Work, works: Sequence[Work], trees: Sequence[WorkTree]) -> None:
+async def _merge(context: WorkflowContext, work: Work, works: Sequence[WorkHead], trees: Sequence[WorkTree]) -> None:
     sources = {other.id: other.name for other in WorkDependencies(works).merged_into(work)}
     for tree in trees_of(work, trees):
         theirs = [
@@ -216,8 +221,8 @@ async def finish_or_report(
 
 async def _report_of(context: WorkflowContext, unit: UnitOfWork, work: Work, task: Task) -> Report:
     """Return the task's report, reset if it belongs to an earlier attempt."""
-    reports = await unit.tx.reports.of_workflow(work.workflow_id)
-    found = next((report for report in reports if report.task_id == task.id), None)
+    earlier = await unit.tx.reports.of_workflow(work.workflow_id) if task.attempt > 1 else []
+    found = next((report for report in earlier if report.task_id == task.id), None)
     if found is None:
         return Report(context.ids.new("report"), work.workflow_id, work.id, task.id, task.outline)
     found.reset()
@@ -227,6 +232,8 @@ async def _report_of(context: WorkflowContext, unit: UnitOfWork, work: Work, tas
 
 async def deliver_query(context: WorkflowContext, workflow: Workflow, work: Work, task: Task) -> None:
     """Give the agent a query that is marked as sent. May be repeated. An error is recorded as ``QueryFailed``."""
+    if work.agent_status is AgentStatus.ERROR:  # it could not begin; the AgentError that is recorded says why
+        return
     if context.delivered is not None:
         context.delivered.add((task.id, task.attempt))
     attempt = task.attempt
@@ -257,7 +264,7 @@ async def write_report(context: WorkflowContext, work: Work, task: Task, report:
 async def complete_task(context: WorkflowContext, unit: UnitOfWork, workflow: Workflow, work: Work, task: Task) -> None:
     """Complete a task, then send the next task's query or complete the Work."""
     task.complete()
-    following = work.current_task
+    following = await unit.tx.works.next_task(work)
     if following is None:
         work.complete()
     unit.record(workflow.id, TaskCompleted(work.id, task.id), task.attempt)
@@ -334,7 +341,7 @@ async def stop_agent(context: WorkflowContext, left: Work) -> None:
     async def stop() -> None:
         await context.agents.stop(left.id)
         async with context.store.transaction() as tx:
-            work = await tx.works.find(left.id)
+            work = await tx.works.find_at_work(left.id)
             if work is not None and work.status is not WorkStatus.RUNNING and may_be_alive(work):
                 work.agent_stopped()
                 await tx.works.save(work)

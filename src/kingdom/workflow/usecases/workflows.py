@@ -220,18 +220,13 @@ def _copy_checkpoints(
     context: WorkflowContext, fork: Workflow, copies: dict[str, Work], kept: dict[str, Checkpoint]
 ) -> list[Checkpoint]:
     """Return the checkpoints of the fork: the same commits under new ids."""
-    return [
-        replace(
-            point,
-            id=context.ids.new("cp"),
-            workflow_id=fork.id,
-            work_id=copies[work_id].id,
-            work_attempt=copies[work_id].attempt,
-            valid=True,
-            version=0,
-        )
-        for work_id, point in sorted(kept.items(), key=lambda pair: pair[1].number)
-    ]
+    made = []
+    for work_id, point in sorted(kept.items(), key=lambda pair: pair[1].number):
+        work, point_id = copies[work_id], context.ids.new("cp")
+        work.checkpointed(point_id)
+        own = replace(point, id=point_id, workflow_id=fork.id, work_id=work.id, work_attempt=work.attempt)
+        made.append(replace(own, valid=True, version=0))
+    return made
 
 
 async def _save_fork(unit: UnitOfWork, fork: Workflow, copies: dict[str, Work], points: list[Checkpoint]) -> None:
