@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from kingdom.client.connection import Connection, path_segment
 from kingdom.client.models import Page
@@ -79,7 +79,7 @@ class CourtOperations(Connection):
     def list_events(
         self,
         *,
-        status: str | None = None,
+        status: Literal["pending", "dispatched", "completed", "failed", "cancelled", "invalid"] | None = None,
         type_: str | None = None,
         source: str | None = None,
         since: str | None = None,
@@ -124,7 +124,10 @@ class CourtOperations(Connection):
         self,
         *,
         general: str | None = None,
-        status: str | None = None,
+        status: Literal[
+            "pending", "in_progress", "completed", "failed", "needs_human", "cancelled", "answered", "invalid"
+        ]
+        | None = None,
         type_: str | None = None,
         priority: str | None = None,
         since: str | None = None,
@@ -185,7 +188,7 @@ class CourtOperations(Connection):
     def list_messages(
         self,
         *,
-        status: str | None = None,
+        status: Literal["pending", "sent", "failed", "invalid"] | None = None,
         type_: str | None = None,
         since: str | None = None,
         until: str | None = None,

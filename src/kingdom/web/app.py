@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.routing import BaseRoute
 
 from kingdom import __version__
 from kingdom.web import api, errors, live, openapi, security
 from kingdom.web.context import WebContext
 from kingdom.web.envelope import Failed
+from kingdom.web.methods import MethodMiddleware
 from kingdom.web.middleware import ETagMiddleware, IdempotencyMiddleware, ResponseStore, SizeLimitMiddleware
 from kingdom.web.record import STATE_FOLDER
 
@@ -21,8 +23,14 @@ def add_middleware(app: FastAPI, context: WebContext) -> None:
     store = ResponseStore(context.root / STATE_FOLDER / "idempotency.db", context.clock)
     app.add_middleware(ETagMiddleware)
     app.add_middleware(IdempotencyMiddleware, store=store)
-    app.add_middleware(SizeLimitMiddleware)  # added last, runs first
+    app.add_middleware(SizeLimitMiddleware)
+    app.add_middleware(MethodMiddleware, routes=lambda: _routes(app))  # added last, runs first
     openapi.complete_openapi(app)
+
+
+def _routes(app: FastAPI) -> list[BaseRoute]:
+    """Return all routes. Those of routers are not among the routes of the application."""
+    return [*app.routes, *(route for router in (*api.ROUTERS, *live.ROUTERS) for route in router.routes)]
 
 
 def create_app(context: WebContext, *, pages: bool = True) -> FastAPI:

@@ -145,6 +145,7 @@ REPLAYED_HEADER: Final = "Idempotency-Replayed"
 KEY_PATTERN: Final = r"^[\x21-\x7e]{1,200}$"
 CHANGING_METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 """Methods of requests that change something and may carry an idempotency key."""
+_UNTRIED_STATUSES: Final = frozenset({400, 401, 403, 405, 413, 415, 429})
 _KEPT_SECONDS: Final = 24 * 3600.0
 _MAX_STORED_RESPONSES: Final = 10_000
 _IDEMPOTENCY_SCHEMA: Final = """
@@ -163,6 +164,11 @@ class StoredResponse:
     status: int
     headers: list[tuple[str, str]]
     body: bytes
+
+    @property
+    def is_invalid_request(self) -> bool:
+        """Whether the request was refused for its form, before anything was tried."""
+        return self.status == 422 and b'"code":"SYS_INVALID"' in self.body
 
 
 class ResponseStore:
@@ -281,7 +287,8 @@ class IdempotencyMiddleware:
             await self._store.forget(key)
             raise
         answer = recorded.answer()
-        if answer.status >= 500 or answer.status == 429:  # nothing was done: the request may be retried
+        if answer.status >= 500 or answer.status in _UNTRIED_STATUSES or answer.is_invalid_request:
+            # nothing was tried: the request may be sent again, also a corrected one
             await self._store.forget(key)
         else:
             await self._store.finish(key, answer)

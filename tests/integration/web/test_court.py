@@ -13,6 +13,7 @@ from kingdom.bus import Envelope
 from kingdom.court.models import Message
 from kingdom.court.queues import EVENTS, MESSAGES, put_documents
 from tests.support.web_court import WebCourt, web_court
+from tests.support.web_work import error
 
 MARKUP = "<script>alert(1)</script><b>&amp;</b>"
 
@@ -24,6 +25,11 @@ async def court(tmp_path: Path) -> AsyncIterator[WebCourt]:
 
 
 # ── work ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("path", ["/api/tasks", "/api/events", "/api/messages", "/api/workflows"])
+async def test_an_unknown_status_is_refused(court: WebCourt, path: str) -> None:
+    error(await court.client.get(f"{path}?status=nonsense"), 422, "SYS_INVALID")
 
 
 async def test_an_event_becomes_a_task_whose_whole_story_can_be_read(court: WebCourt) -> None:

@@ -63,6 +63,33 @@ async def test_a_refusal_is_kept_too(web: Web) -> None:
     assert (await web.client.post("/api/gits", json=wrong, headers=KEY)).content == first.content
 
 
+async def test_a_request_that_was_not_even_tried_leaves_its_key_free(web: Web) -> None:
+    error(await web.client.post("/api/gits", json={"name": 5}, headers=KEY), 422, "SYS_INVALID")
+    data(await web.client.post("/api/gits", json=GIT, headers=KEY), 201)
+    refused = await web.client.patch("/api/gits", json=GIT, headers=KEY)  # a used key, but first of all no such method
+    error(refused, 405, "SYS_METHOD_NOT_ALLOWED")
+    assert refused.headers["Allow"] == "GET, HEAD, POST"
+
+
+# ── methods ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_method_that_is_not_allowed_is_answered_with_all_that_are(web: Web) -> None:
+    made = data(await web.client.post("/api/gits", json=GIT), 201)
+    for path, allowed in (("/api/gits", "GET, HEAD, POST"), (f"/api/gits/{made['id']}", "DELETE, GET, HEAD")):
+        refused = await web.client.put(path)
+        error(refused, 405, "SYS_METHOD_NOT_ALLOWED")
+        assert refused.headers["Allow"] == allowed
+
+
+@pytest.mark.parametrize("path", ["/api/gits", "/api/stream", "/healthz", "/metrics", "/api/nothing"])
+async def test_head_is_get_without_a_body(web: Web, path: str) -> None:
+    answer = await web.client.head(path)
+    assert answer.status_code == (404 if path == "/api/nothing" else 200)
+    assert answer.headers["Content-Type"]
+    assert answer.content == b""
+
+
 async def test_requests_with_one_key_at_once_are_done_once(web: Web) -> None:
     answers = await asyncio.gather(*(web.client.post("/api/gits", json=GIT, headers=KEY) for _ in range(6)))
     codes = [answer.status_code for answer in answers]

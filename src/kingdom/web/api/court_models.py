@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from fastapi import Path, Query
 from pydantic import BeforeValidator, ConfigDict, Field, RootModel, StringConstraints
 
+from kingdom.court.models import EventStatus, MessageStatus, TaskStatus
 from kingdom.web.envelope import ApiModel, Ok, Page
 from kingdom.web.views.documents import DocumentPage, DocumentSummary
 
@@ -31,6 +32,9 @@ MessageIdPath: TypeAlias = Annotated[
 StreamName: TypeAlias = Annotated[str, Path(max_length=100, pattern=_NAME_PATTERN, examples=["tasks"])]
 BusName: TypeAlias = Annotated[str, Path(max_length=60, pattern=r"^[a-z]+$", examples=["court"])]
 
+EventStatusQuery: TypeAlias = Literal[EventStatus, "invalid"] | None
+TaskStatusQuery: TypeAlias = Literal[TaskStatus, "answered", "invalid"] | None
+MessageStatusQuery: TypeAlias = Literal[MessageStatus, "invalid"] | None
 WordQuery: TypeAlias = Annotated[str | None, Query(min_length=1, max_length=200)]
 TypeQuery: TypeAlias = Annotated[str | None, Query(alias="type", min_length=1, max_length=200)]
 

@@ -18,12 +18,15 @@ from kingdom.web.api.court_models import (
     CountedPage,
     CourtEventDocument,
     EventIdPath,
+    EventStatusQuery,
     MessageDocument,
     MessageIdPath,
+    MessageStatusQuery,
     RequestedBy,
     SearchQuery,
     SinceQuery,
     TaskIdPath,
+    TaskStatusQuery,
     TextField,
     TypeQuery,
     UntilQuery,
@@ -94,7 +97,7 @@ class InjectedEvent(ApiModel):
 @events_router.get("", operation_id="listEvents", summary="List events, newest first")
 async def get_events(
     context: Context,
-    status: WordQuery = None,
+    status: EventStatusQuery = None,
     kind: TypeQuery = None,
     source: WordQuery = None,
     since: SinceQuery = None,
@@ -111,7 +114,13 @@ async def get_events(
     return counted_page(await list_events(context, wanted, limit, cursor))
 
 
-@events_router.post("", operation_id="injectEvent", summary="Inject an event", status_code=201)
+@events_router.post(
+    "",
+    operation_id="injectEvent",
+    summary="Inject an event",
+    status_code=201,
+    responses={200: {"model": Ok[InjectedEvent], "description": "The id was already known: nothing changed."}},
+)
 async def post_event(context: Context, event: NewEvent, response: Response) -> Ok[InjectedEvent]:
     """Store an event durably; a running court processes it at once. 201: stored. 200: the id was already known."""
     check_payload(event.payload)
@@ -145,7 +154,7 @@ _REQUESTED_BY_WEB = RequestedBy()
 async def get_tasks(
     context: Context,
     general: WordQuery = None,
-    status: WordQuery = None,
+    status: TaskStatusQuery = None,
     kind: TypeQuery = None,
     priority: WordQuery = None,
     since: SinceQuery = None,
@@ -225,7 +234,7 @@ class ResentMessage(ApiModel):
 @messages_router.get("", operation_id="listMessages", summary="List messages, newest first")
 async def get_messages(
     context: Context,
-    status: WordQuery = None,
+    status: MessageStatusQuery = None,
     kind: TypeQuery = None,
     since: SinceQuery = None,
     until: UntilQuery = None,
