@@ -206,7 +206,7 @@ def attach(task_id: str, plain: bool, home: Path | None) -> None:
 
 @group("task")
 def app() -> None:
-    """Manage tasks: list, show, attach, cancel, retry, land, transcript."""
+    """Manage tasks: list, show, attach, cancel, retry, land."""
 
 
 @command()
