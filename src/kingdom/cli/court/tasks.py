@@ -379,7 +379,7 @@ async def _task_document(services: Services, task_id: str) -> dict[str, Any]:
 @home_option
 @json_option
 def land(task_id: str, push: bool, home: Path | None, json: bool) -> None:
-    """Push what a finished task committed, and open or update its pull request.
+    """Push what a finished task committed, and open a pull request.
 
     For a task that could not be landed when it ended, or whose general does not land. May be repeated.
     """
