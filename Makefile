@@ -1,6 +1,7 @@
 # Two commands matter: `make demo` shows the system at work, `make test` passes the tests.
-# Each target makes .venv when it is missing. Outside this folder lie only the agents' command lines and the
-# published examples that tests use (in the user's cache) and, on Debian as root, system packages that tests need.
+# Each target makes .venv when it is missing. Outside this folder lie only the agents' command lines, the published
+# examples and the Kafka broker that tests use (in the user's cache) and, on Debian as root, system packages that tests
+# need.
 
 PYTHON ?= python3
 VENV := .venv
@@ -53,6 +54,7 @@ components: $(READY)  # what tests need that pip does not bring
 	@scripts/agent-clis || test $$? = 3  # 3: they cannot be had here; their tests are skipped and say so
 	@scripts/axe-core || test $$? = 3  # the same
 	@scripts/api-examples || test $$? = 3  # the same
+	@scripts/kafka-broker || test $$? = 3  # the same
 
 compiled-tests: $(READY)  # otherwise each worker does it for itself
 	@found=$$($(BIN)/python -m pytest --quiet --collect-only 2>&1) || { echo "$$found"; exit 1; }

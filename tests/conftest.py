@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from kingdom.bus import EventBus
+    from tests.support.kafka import KafkaBroker
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # tests, examples and bench import as packages
 
@@ -131,6 +132,21 @@ async def sql(postgres_url: str) -> AsyncIterator[Any]:
     connection = await asyncpg.connect(dsn, server_settings={"search_path": options["schema"]})
     yield connection
     await connection.close()
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[KafkaBroker]:
+    """A Kafka broker of our own, started for this run and stopped after it."""
+    from tests.support.kafka import KafkaBroker
+
+    with tempfile.TemporaryDirectory(prefix="kingdom-kafka-") as folder, KafkaBroker(Path(folder)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_url(kafka_broker: KafkaBroker) -> str:
+    """The URL of an empty bus on the shared broker."""
+    return kafka_broker.url(f"t{next(_numbers)}")
 
 
 @pytest.fixture(scope="module")

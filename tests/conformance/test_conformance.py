@@ -38,3 +38,11 @@ class TestPostgresql(ConformanceSuite):
     async def harness(self, postgres_url: str) -> AsyncIterator[Harness]:
         async with PostgresHarness(postgres_url) as harness:
             yield harness
+
+
+@pytest.mark.kafka
+class TestKafka(ConformanceSuite):
+    @pytest.fixture
+    async def harness(self, kafka_url: str) -> AsyncIterator[Harness]:
+        async with Harness(kafka_url, clock=ManualClock()) as harness:
+            yield harness

@@ -31,3 +31,8 @@ def test_sqlite_lives_like_the_model(tmp_path: Path) -> None:
 @pytest.mark.postgres
 def test_postgresql_lives_like_the_model(postgres_url: str) -> None:
     live(PostgresHarness(postgres_url), LIVES)
+
+
+@pytest.mark.kafka
+def test_kafka_lives_like_the_model(kafka_url: str) -> None:
+    live(StoreHarness(kafka_url, clock=ManualClock()), examples(4))  # of seconds each

@@ -329,7 +329,7 @@ def _dead(item: Delivery | DeadVerdict | tuple[Any, ...]) -> DeadVerdict:
 ALIASES: Final = {"postgres": "postgresql", "file": "files"}
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):")
 _GROUP: Final = "kingdom.bus.transports"
-_EXTRAS: Final = {"postgresql": "postgres"}  # the extra that installs the driver of a transport
+_EXTRAS: Final = {"postgresql": "postgres", "kafka": "kafka"}  # the extra that installs the driver of a transport
 
 
 def connect(
@@ -345,6 +345,7 @@ def connect(
     ``files:///var/bus``       a directory; ``files:queue`` for one relative to the working directory
     ``sqlite:///var/bus.db``   an SQLite file; ``sqlite:bus.db`` for a relative one
     ``postgresql://…``         a PostgreSQL database, in the form libpq takes
+    ``kafka://host:9092``      Kafka, one broker or more: ``kafka://host:9092,host:9092/?prefix=shop.``
     ``memory:``                this process's memory only, for tests and demos: nothing is durable
     ========================== ====================================================================================
 
@@ -401,7 +402,7 @@ def _opener(scheme: str, url: str) -> Callable[[str, TransportOptions], Transpor
 
 
 def _known() -> str:
-    return "use files:///dir, sqlite:///file.db, postgresql://… or memory:"
+    return "use files:///dir, sqlite:///file.db, postgresql://…, kafka://… or memory:"
 
 
 def redact_url(url: str) -> str:

@@ -82,21 +82,44 @@ class StreamStateMachine:
 
     def depth(self, now: float) -> Depth:
         """Count the events by state."""
-        self._advance(now)
+        self.advance(now)
         heads = [item[0] for heaps in self._ready for heap in heaps.values() if (item := heap.first())]
         oldest = max(0.0, now - min(heads)) if heads else 0.0
         return Depth(self._counts["pending"], self._counts["processing"], self._counts["dead"], oldest)
 
     def pending_types(self, now: float) -> dict[str, int]:
         """Count the waiting events by type."""
-        self._advance(now)
+        self.advance(now)
         return dict(self._types)
 
     def dead(self, limit: int | None = None) -> list[EventEntry]:
         """Return dead events, newest first."""
         return list(islice(reversed(self._dead.values()), limit))
 
+    def next_change(self) -> float | None:
+        """Return when the next lease ends or the next waiting event becomes ready, if there is such an event."""
+        firsts = [item[0] for heap in (self._leases, self._waiting) if (item := heap.first())]
+        return min(firsts, default=None)
+
+    def has_ready(self) -> bool:
+        """Return whether anything could be taken without time passing."""
+        return any(heap.first() for heaps in self._ready for heap in heaps.values())
+
     # ── change ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def advance(self, now: float) -> None:
+        """Advance the time: leases end, and waiting events become ready."""
+        while (item := self._leases.first()) and item[0] <= now:
+            entry: EventEntry = item[3]
+            self._leave(entry)
+            entry.expired = True
+            self._enter(entry)
+        while (item := self._waiting.first()) and item[0] <= now:
+            entry = self._waiting.pop(item)
+            heaps = self._ready[entry.priority]
+            if (heap := heaps.get(entry.type)) is None:
+                heap = heaps[entry.type] = EntryHeap()
+            heap.push(entry.ready_at, entry)
 
     def add(self, entry: EventEntry) -> None:
         """Add an event that is not there yet, in any status."""
@@ -118,7 +141,7 @@ class StreamStateMachine:
 
         The caller then calls ``hold``, ``bury``, ``remove`` or ``put_back`` for each.
         """
-        self._advance(now)
+        self.advance(now)
         taken: list[EventEntry] = []
         wanted = None if types is None else set(types)
         for heaps in self._ready:
@@ -145,7 +168,7 @@ class StreamStateMachine:
         self, now: float, ids: Iterable[str], limit: int, types: Iterable[str] | None = None
     ) -> list[EventEntry]:
         """Take only events with these ids."""
-        self._advance(now)
+        self.advance(now)
         wanted = None if types is None else set(types)
         named = (self._entries.get(event_id) for event_id in dict.fromkeys(ids))
         ready = [
@@ -161,7 +184,7 @@ class StreamStateMachine:
 
     def line(self, now: float, types: Iterable[str] | None = None) -> Iterator[EventEntry]:
         """Yield what could be taken now, in claim order. Nothing may change meanwhile."""
-        self._advance(now)
+        self.advance(now)
         wanted = None if types is None else set(types)
         for heaps in self._ready:
             kinds = [heap for kind, heap in heaps.items() if wanted is None or kind in wanted]
@@ -240,20 +263,6 @@ class StreamStateMachine:
 
     def _in_line(self, entry: EventEntry) -> bool:
         return entry.heap is not None and entry.heap is not self._waiting and entry.heap is not self._leases
-
-    def _advance(self, now: float) -> None:
-        """Advance the time: leases end, and waiting events become ready."""
-        while (item := self._leases.first()) and item[0] <= now:
-            entry: EventEntry = item[3]
-            self._leave(entry)
-            entry.expired = True
-            self._enter(entry)
-        while (item := self._waiting.first()) and item[0] <= now:
-            entry = self._waiting.pop(item)
-            heaps = self._ready[entry.priority]
-            if (heap := heaps.get(entry.type)) is None:
-                heap = heaps[entry.type] = EntryHeap()
-            heap.push(entry.ready_at, entry)
 
     def _leave(self, entry: EventEntry) -> None:
         """Remove an event from counts and heaps before it changes. :meth:`_enter` follows."""

@@ -75,6 +75,7 @@ COMMANDS: Final = tuple(command for section in SECTIONS.values() for command in 
 EXTRA_OF_PACKAGE: Final = {
     package: extra
     for extra, packages in {
+        "kafka": "confluent_kafka",
         "postgres": "asyncpg",
         "court": "aiohttp cronsim jinja2 markdown_it orjson psutil pydantic rich slack_sdk textual yaml",
         "web": "fastapi httpx mcp nicegui starlette uvicorn websockets",

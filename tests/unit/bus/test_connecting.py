@@ -16,14 +16,16 @@ from kingdom.bus.transport import TransportOptions
 def test_what_is_no_url_is_refused_with_examples(url: Any) -> None:
     with pytest.raises(UnknownTransport) as refused:
         connect(url)
-    assert f"{url!r} is not a URL; use files:///dir, sqlite:///file.db, postgresql://… or memory:" in str(refused.value)
+    assert f"{url!r} is not a URL; use files:///dir, sqlite:///file.db, postgresql://…, kafka://… or memory:" in str(
+        refused.value
+    )
 
 
 @pytest.mark.parametrize("scheme", ["mysql", "redis", "http", "post+gres", "a.b", "base"])
 def test_an_unknown_scheme_is_refused_with_the_known_ones(scheme: str) -> None:
     with pytest.raises(UnknownTransport, match="unknown transport") as refused:
         connect(f"{scheme}://host/db")
-    assert "use files:///dir, sqlite:///file.db, postgresql://… or memory:" in str(refused.value)
+    assert "use files:///dir, sqlite:///file.db, postgresql://…, kafka://… or memory:" in str(refused.value)
 
 
 def test_a_password_is_never_shown() -> None:

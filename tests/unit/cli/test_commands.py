@@ -86,7 +86,7 @@ def test_every_package_of_an_extra_is_known_with_that_extra() -> None:
         for distribution in distributions
         if not package.startswith("_")
     }
-    for extra in ("postgres", "court", "web", "psycopg", "sqlalchemy"):
+    for extra in ("kafka", "postgres", "court", "web", "psycopg", "sqlalchemy"):
         for requirement in project["optional-dependencies"][extra]:
             name = re.split(r"[^A-Za-z0-9-]", requirement)[0]
             if name != "kingdom":

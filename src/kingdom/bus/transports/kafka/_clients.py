@@ -1,0 +1,353 @@
+"""The clients of librdkafka behind coroutines: producing, asking for offsets, creating topics, deleting records.
+
+Nothing here knows what records mean. librdkafka reconnects by itself; what does not succeed within the timeout of the
+bus is a ``TransportUnavailable``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from kingdom.bus.errors import BusError, InvalidEnvelope, StorageFull, TransportUnavailable
+from kingdom.bus.transports.kafka._settings import Settings
+from kingdom.bus.transports.kafka._topics import LEDGER_MAX_BYTES
+
+T = TypeVar("T")
+log = logging.getLogger("kingdom.bus.kafka")
+
+
+class _ClientLog:
+    """The logger of librdkafka, which reports each failed attempt to connect; the bus says what failed for good."""
+
+    def log(self, level: int, message: str, *values: object) -> None:
+        log.debug(message, *values)
+
+
+CLIENT_LOG: Final = _ClientLog()
+_PRODUCER: Final[dict[str, Any]] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 0,
+    "compression.type": "lz4",
+    "queue.buffering.max.messages": 200_000,
+}
+CONSUMER: Final[dict[str, Any]] = {
+    "group.id": "kingdom",  # required, and not used: nothing is committed
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "fetch.wait.max.ms": 100,  # a topic that is added waits for the fetch under way
+    "fetch.error.backoff.ms": 50,
+    "queued.max.messages.kbytes": 16384,
+}
+
+
+_FORGOTTEN_SECONDS: Final = 600.0  # partitions forget producers that do not write, by default after a day
+
+
+# The end of a topic, or an offset whose record was deleted.
+_NO_MORE: Final = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+
+
+class ProducedRecord(NamedTuple):
+    """A record to be produced."""
+
+    key: bytes | None
+    value: bytes
+    headers: list[tuple[str, bytes]] = []  # noqa: RUF012 - never changed
+
+
+class KafkaClients:
+    """The producer and the administrative client of one bus, and a thread for calls that block."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._admin: Any = None
+        self._producer: Any = None
+        self._closing = threading.Event()
+        self._executor = ThreadPoolExecutor(4, thread_name_prefix="kingdom-kafka")
+        self._last_error: KafkaError | None = None
+        self._known_there: dict[str, float] = {}  # when the producer last wrote to a topic
+        self._beginning: dict[str, asyncio.Lock] = {}
+        self._ranges = threading.Lock()  # a consumer serves one caller at a time
+        self._range_consumer: Any = None
+
+    async def open(self) -> set[str]:
+        """Connect, or raise ``TransportUnavailable``; return the names of all topics."""
+        try:
+            self._admin = self._new_admin()
+            self._producer = self._new_producer()
+        except KafkaException as error:
+            raise self.translated(error.args[0], "connect") from None
+        threading.Thread(target=self._poll, name="kingdom-kafka-producer", daemon=True).start()
+        return await self.topics()
+
+    def _new_admin(self) -> Any:
+        config: dict[str, Any] = {**self.settings.client(), "error_cb": self._noted}
+        return AdminClient(config, logger=CLIENT_LOG)
+
+    def _new_producer(self) -> Any:
+        return Producer(
+            {
+                **self.settings.client(),
+                **_PRODUCER,
+                "message.max.bytes": max(LEDGER_MAX_BYTES, self.settings.max_bytes + (1 << 16)),
+                "message.timeout.ms": max(1000, int(self.settings.timeout * 1000)),
+                "error_cb": self._noted,
+            },
+            logger=CLIENT_LOG,
+        )
+
+    def close(self) -> None:
+        """Close. What was produced was waited for, so the thread of the producer ends when it comes to it."""
+        self._closing.set()
+        self._producer = self._admin = self._range_consumer = None
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _poll(self) -> None:
+        while (producer := self._producer) is not None and not self._closing.is_set():
+            producer.poll(0.1)
+
+    def _noted(self, error: KafkaError) -> None:
+        self._last_error = error
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run a call that blocks."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        except KafkaException as error:
+            raise self.translated(error.args[0], "reach the brokers") from None
+
+    # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def translated(self, error: KafkaError, what: str) -> BusError:
+        """Return the bus's error for one of librdkafka."""
+        code = error.code()
+        if code == KafkaError.KAFKA_STORAGE_ERROR:
+            return StorageFull(f"kafka: could not {what}: {error.str()}; look at the disks of the brokers")
+        if code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE):
+            return InvalidEnvelope(f"kafka: could not {what}: {error.str()}; raise max.message.bytes of the topic")
+        cause = ""
+        if self._last_error is not None and self._last_error.str() != error.str():
+            cause = f" ({self._last_error.str()})"
+        return TransportUnavailable(
+            f"kafka: could not {what} at {self.settings.servers} within {self.settings.timeout:g} s: "
+            f"{error.str()}{cause}; check that the brokers run, and addresses and credentials"
+        )
+
+    def timed_out(self, what: str) -> TransportUnavailable:
+        cause = "" if self._last_error is None else f": {self._last_error.str()}"
+        return TransportUnavailable(
+            f"kafka: could not {what} at {self.settings.servers} within {self.settings.timeout:g} s{cause}; "
+            "check that the brokers run, and addresses and credentials"
+        )
+
+    # ── produce ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def produce(
+        self, topic: str, records: Sequence[ProducedRecord], timestamp: float | None, partition: int = 0
+    ) -> None:
+        """Produce records in this order; return when all are acknowledged.
+
+        A partition that knows nothing of a producer takes any of its requests for the first. If two are under way and
+        the first has to be repeated (the leader is not ready), it would be taken for a repetition and dropped, and
+        librdkafka told that all is well. So the first record of a producer goes alone.
+        """
+        producer = self._producer
+        if producer is None:
+            raise TransportUnavailable("kafka: the bus is closed")
+        now = time.monotonic()
+        if now - self._known_there.get(topic, -_FORGOTTEN_SECONDS) >= _FORGOTTEN_SECONDS:
+            async with self._beginning.setdefault(topic, asyncio.Lock()):
+                if now - self._known_there.get(topic, -_FORGOTTEN_SECONDS) >= _FORGOTTEN_SECONDS:
+                    await self._produce(producer, topic, records[:1], timestamp, partition)
+                    self._known_there[topic] = now
+                    records = records[1:]
+        if records:
+            await self._produce(producer, topic, records, timestamp, partition)
+        self._known_there[topic] = now
+
+    async def _produce(
+        self, producer: Any, topic: str, records: Sequence[ProducedRecord], timestamp: float | None, partition: int
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        acknowledged: asyncio.Future[None] = loop.create_future()
+        left, failure = len(records), list[KafkaError]()
+
+        def delivered(error: KafkaError | None, message: Any) -> None:  # in the producer's thread
+            nonlocal left
+            left -= 1
+            if error is not None:
+                failure.append(error)
+            if not left:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(_resolve, acknowledged)
+
+        more = {} if timestamp is None else {"timestamp": round(timestamp * 1000)}
+        for record in records:
+            while True:
+                try:
+                    producer.produce(
+                        topic,
+                        record.value,
+                        record.key,
+                        partition,
+                        on_delivery=delivered,
+                        headers=record.headers or None,
+                        **more,
+                    )
+                    break
+                except BufferError:  # the queue of the producer is full
+                    await asyncio.sleep(0.005)
+                except KafkaException as error:
+                    raise self._failed(producer, error.args[0], topic) from None
+        await acknowledged
+        if failure:
+            raise self._failed(producer, failure[0], topic)
+
+    def _failed(self, producer: Any, error: KafkaError, topic: str) -> BusError:
+        if (error.fatal() or error.code() == KafkaError._FATAL) and producer is self._producer:
+            # An idempotent producer that cannot know what was written refuses all that follows.
+            log.warning("the producer failed for good, starting another: %s", error.str())
+            self._producer = self._new_producer()
+            self._known_there.clear()
+        return self.translated(error, f"write to {topic}")
+
+    # ── ask ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def topics(self) -> set[str]:
+        """Return the names of all topics."""
+        timeout = self.settings.timeout
+        found = await self.in_thread(lambda: self._admin.list_topics(timeout=timeout))
+        return set(found.topics)
+
+    async def know(self, topics: Iterable[str]) -> None:
+        """Have the producer learn where topics are; it would find out by itself, later."""
+
+        def learn(topic: str) -> None:
+            self._producer.list_topics(topic, timeout=self.settings.timeout)
+
+        await asyncio.gather(*(self.in_thread(partial(learn, topic)) for topic in topics))
+
+    async def end_offsets(self, topics: Sequence[str], partition: int = 0) -> list[int]:
+        """Return the offset that the next record of each topic will have."""
+        return await self._offsets([(topic, OffsetSpec.latest()) for topic in topics], partition)
+
+    async def first_offsets(self, topics: Sequence[str], partition: int = 0) -> list[int]:
+        """Return the first offset of each topic that was not deleted."""
+        return await self._offsets([(topic, OffsetSpec.earliest()) for topic in topics], partition)
+
+    async def _offsets(self, wanted: list[tuple[str, Any]], partition: int) -> list[int]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.settings.timeout
+        while True:
+            request = {TopicPartition(topic, partition): spec for topic, spec in wanted}
+            try:
+                futures = self._admin.list_offsets(request, request_timeout=min(5.0, self.settings.timeout))
+                found = {place.topic: (await asyncio.wrap_future(future)).offset for place, future in futures.items()}
+                if min(found.values()) >= 0:  # -1: the leader does not know yet
+                    return [found[topic] for topic, _ in wanted]
+            except KafkaException as error:
+                if loop.time() > deadline:
+                    raise self.translated(error.args[0], f"ask for offsets of {wanted[0][0]}") from None
+                # After a broker has restarted, this client goes on asking with the leader epoch that it knows.
+                self._admin = self._new_admin()
+            await asyncio.sleep(0.1)
+
+    # ── administer ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_topics(self, configs: dict[str, dict[str, str]], partitions: int = 1) -> list[str]:
+        """Create topics that do not exist; return those that were created now."""
+        replicas = self.settings.replication
+        new = [
+            NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=config)
+            for name, config in configs.items()
+        ]
+        created = []
+        for name, future in self._admin.create_topics(new, operation_timeout=self.settings.timeout).items():
+            try:
+                await asyncio.wrap_future(future)
+                created.append(name)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise self.translated(error.args[0], f"create the topic {name}") from None
+        return created
+
+    async def delete_before(self, offsets: dict[str, int], partition: int = 0) -> None:
+        """Delete the records of topics before an offset each. A failure is logged: it is tried again next time."""
+        wanted = [TopicPartition(topic, partition, offset) for topic, offset in offsets.items()]
+        for future in self._admin.delete_records(wanted).values():
+            try:
+                await asyncio.wrap_future(future)
+            except KafkaException as error:
+                log.warning("old records could not be deleted: %s", error.args[0].str())
+
+    async def describe(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return the settings of topics."""
+        futures = self._admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in topics])
+        found = {}
+        for resource, future in futures.items():
+            try:
+                entries = await asyncio.wrap_future(future)
+            except KafkaException as error:
+                raise self.translated(error.args[0], f"describe the topic {resource.name}") from None
+            found[resource.name] = {name: entry.value for name, entry in entries.items()}
+        return found
+
+    async def cluster(self) -> Any:
+        """Return what the brokers say about themselves and all topics."""
+        return await self.in_thread(lambda: self._admin.list_topics(timeout=self.settings.timeout))
+
+    async def read_range(self, topic: str, first: int, end: int, limit: int, partition: int = 0) -> list[Any]:
+        """Read up to ``limit`` messages with offsets from ``first`` to ``end``."""
+        return await self.in_thread(lambda: self._read_range(topic, first, end, limit, partition))
+
+    def _read_range(self, topic: str, first: int, end: int, limit: int, partition: int) -> list[Any]:
+        with self._ranges:
+            if self._range_consumer is None:
+                self._range_consumer = Consumer(
+                    {**self.settings.client(), **CONSUMER, "fetch.wait.max.ms": 10}, logger=CLIENT_LOG
+                )
+            consumer = self._range_consumer
+            consumer.assign([TopicPartition(topic, partition, first)])
+            try:
+                return self._read_assigned(consumer, topic, end, limit)
+            finally:
+                consumer.unassign()
+
+    def _read_assigned(self, consumer: Any, topic: str, end: int, limit: int) -> list[Any]:
+        found: list[Any] = []
+        deadline = time.monotonic() + self.settings.timeout
+        while len(found) < limit:
+            message = consumer.poll(1.0)
+            if time.monotonic() > deadline:
+                raise self.timed_out(f"read {topic}")
+            if message is None:
+                continue
+            if error := message.error():
+                if error.code() in _NO_MORE:
+                    break
+                continue
+            if message.offset() >= end:
+                break
+            found.append(message)
+            if message.offset() == end - 1:
+                break
+        return found
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

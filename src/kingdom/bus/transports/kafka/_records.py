@@ -1,0 +1,188 @@
+"""Records of the data topic: an envelope in its JSON form, with CloudEvents headers for what routes it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from kingdom.base.jsontext import decode
+from kingdom.bus.envelope import PRIORITIES, Envelope, check_event_id, parse_time
+from kingdom.bus.errors import InvalidEnvelope, InvalidName
+from kingdom.bus.stream_entry import NORMAL, EventEntry, aggregate_key
+
+_PRIORITY_INDEX: Final = {name.encode(): index for index, name in enumerate(PRIORITIES)}
+Headers = list[tuple[str, bytes]]
+
+
+class EventText(NamedTuple):
+    """The content of a data record."""
+
+    value: bytes
+    event_id: str
+    type: str
+    aggregate_type: str | None
+    aggregate_id: str | None
+    priority: int
+    not_before: datetime | None
+    at: float  # when the record was appended
+
+    def envelope(self) -> Envelope:
+        """Return the envelope, or raise :class:`InvalidEnvelope`."""
+        routing: dict[str, Any] = {
+            "aggregate_type": self.aggregate_type,
+            "aggregate_id": self.aggregate_id,
+            "priority": PRIORITIES[self.priority],
+        }
+        try:
+            text = self.value.decode()
+        except UnicodeDecodeError:
+            raise InvalidEnvelope(f"record of event {self.event_id}: its value is not UTF-8") from None
+        try:
+            envelope = Envelope.from_store(text, **routing)
+        except InvalidEnvelope:
+            envelope = self._foreign(text, routing)
+        if self.not_before is not None:
+            envelope.__dict__["not_before"] = self.not_before
+        return envelope
+
+    def _foreign(self, text: str, routing: dict[str, Any]) -> Envelope:
+        """Return the envelope of a CloudEvent of another program: its value is the payload."""
+        try:
+            payload = decode(text)
+        except (ValueError, RecursionError):
+            payload = None
+        if not isinstance(payload, dict) or "eventId" in payload or self.type == UNREADABLE:
+            raise InvalidEnvelope(f"record of event {self.event_id}: its value is no envelope and no JSON object")
+        when = datetime.fromtimestamp(self.at, UTC)
+        return Envelope(type=self.type, payload=payload, event_id=self.event_id, occurred_at=when, **routing)
+
+    def shown(self) -> Envelope:
+        """Return the envelope, or a placeholder if it cannot be read."""
+        try:
+            return self.envelope()
+        except InvalidEnvelope:
+            return Envelope.unreadable(self.event_id, self.type, self.value.decode(errors="replace"))
+
+
+UNREADABLE: Final = "unreadable"  # the type of a record that names none
+
+
+class DataRecord(NamedTuple):
+    """A record of the data topic as it was read."""
+
+    offset: int
+    text: EventText
+    batch: str | None  # events that are published together count when all have arrived
+    batch_size: int
+    size: int  # in bytes
+
+    def entry(self) -> EventEntry:
+        """Return the entry of the event. Its offset is its position in publish order."""
+        text = self.text
+        not_before = 0.0 if text.not_before is None else text.not_before.timestamp()
+        aggregate = ""
+        if text.aggregate_type is not None or text.aggregate_id is not None:
+            aggregate = f"{text.aggregate_type or ''}\x1f{text.aggregate_id or ''}"
+        return EventEntry(
+            text.event_id,
+            text.type,
+            seq=self.offset,
+            created_at=text.at,
+            ready_at=max(not_before, text.at),
+            aggregate=aggregate,
+            priority=text.priority,
+        )
+
+
+def headers_of(envelope: Envelope, source: bytes, batch: bytes | None) -> Headers:
+    headers = [
+        ("ce_specversion", b"1.0"),
+        ("ce_id", envelope.event_id.encode()),
+        ("ce_type", envelope.type.encode()),
+        ("ce_source", source),
+        ("content-type", b"application/json"),
+    ]
+    if envelope.aggregate_type is not None:
+        headers.append(("ce_aggregatetype", envelope.aggregate_type.encode()))
+    if envelope.aggregate_id is not None:
+        headers.append(("ce_aggregateid", envelope.aggregate_id.encode()))
+    if envelope.priority != "normal":
+        headers.append(("ce_priority", envelope.priority.encode()))
+    if envelope.not_before is not None:
+        headers.append(("ce_notbefore", envelope.not_before.astimezone(UTC).isoformat().encode()))
+    if batch is not None:
+        headers.append(("ce_batch", batch))
+    return headers
+
+
+def key_of(envelope: Envelope) -> bytes | None:
+    """Return the key of the record: events of one aggregate share it."""
+    key = aggregate_key(envelope)
+    return key.partition("\x1f")[2].encode() or None if key else None
+
+
+def read_record(message: Any) -> DataRecord:
+    """Read a message of the data topic, whoever wrote it."""
+    offset: int = message.offset()
+    value: bytes = message.value() or b""
+    headers: dict[str, bytes] = {name: content or b"" for name, content in message.headers() or ()}
+    at = message.timestamp()[1] / 1000
+    event_id, event_type = _text(headers.get("ce_id")), _text(headers.get("ce_type"))
+    if event_id is None or event_type is None:
+        event_id, event_type = _identity_in(value, offset)
+    elif not _is_event_id(event_id):
+        event_id, event_type = f"{UNREADABLE}-{offset}", UNREADABLE
+    aggregate_id = _text(headers.get("ce_aggregateid"))
+    if aggregate_id is None and "ce_specversion" not in headers:
+        aggregate_id = _text(message.key())
+    batch, _, size = (_text(headers.get("ce_batch")) or "").partition(" ")
+    text = EventText(
+        value,
+        event_id,
+        event_type,
+        _text(headers.get("ce_aggregatetype")),
+        aggregate_id,
+        _PRIORITY_INDEX.get(headers.get("ce_priority", b"normal"), NORMAL),
+        _time(headers.get("ce_notbefore")),
+        at,
+    )
+    whole = len(value) + 200
+    if not batch or not size.isdecimal():
+        return DataRecord(offset, text, None, 1, whole)
+    return DataRecord(offset, text, batch, int(size), whole)
+
+
+def _text(content: bytes | None) -> str | None:
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _time(content: bytes | None) -> datetime | None:
+    try:
+        return None if content is None else parse_time(content.decode(), "ce_notbefore")
+    except (InvalidEnvelope, UnicodeDecodeError):
+        return None
+
+
+def _is_event_id(text: str) -> bool:
+    try:
+        check_event_id(text)
+    except InvalidName:
+        return False
+    return True
+
+
+def _identity_in(value: bytes, offset: int) -> tuple[str, str]:
+    """Return id and type of an envelope without headers."""
+    try:
+        document = decode(value.decode())
+        event_id, event_type = document["eventId"], document["type"]
+        if isinstance(event_type, str) and _is_event_id(event_id):
+            return event_id, event_type
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    return f"{UNREADABLE}-{offset}", UNREADABLE

@@ -1,0 +1,121 @@
+"""A real Kafka broker for tests, installed once by scripts/kafka-broker."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+_JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+_START_SECONDS = 60.0
+# An ApiVersions request of version 0 in its frame: a broker that answers it takes others too.
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, 0)
+
+
+@functools.cache
+def installed() -> Path:
+    """The broker's folder; the test is skipped where it cannot be had, but for CI, where that is a failure."""
+    done = subprocess.run([ROOT / "scripts" / "kafka-broker"], capture_output=True, text=True, check=False)
+    if done.returncode == 3 and os.environ.get("CI") != "true":
+        pytest.skip(done.stdout.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    return ROOT / ".tools" / "kafka"
+
+
+class KafkaBroker:
+    """One node, broker and controller, with its data in ``folder``. It can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._kafka = installed()
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port, controller = _free_ports()
+        data = folder / "data"
+        shutil.copytree(self._kafka / "template", data)
+        template = (self._kafka / "server.properties").read_text()
+        (folder / "server.properties").write_text(template.format(port=self._port, controller=controller, data=data))
+
+    @property
+    def servers(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def url(self, prefix: str) -> str:
+        """The URL of a bus of its own."""
+        return f"kafka://{self.servers}/?prefix={prefix}."
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        archive = f"-XX:SharedArchiveFile={self._kafka / 'classes.jsa'}"
+        libraries = f"{(self._kafka / 'libs').resolve()}/*"
+        with (self._folder / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*_JAVA, archive, "-cp", libraries, "kafka.Kafka", str(self._folder / "server.properties")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            told = (self._folder / "broker.log").read_text()[-2000:]
+            assert self._process.poll() is None, f"the broker ended: {told}"
+            assert time.monotonic() < deadline, f"the broker does not answer: {told}"
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=5) as connection:
+                connection.sendall(_API_VERSIONS)
+                return len(connection.recv(8)) == 8
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        """Stop it; its data stay."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it without warning."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+
+def _free_ports() -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    ports: list[int] = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
