@@ -66,6 +66,8 @@ SECTIONS: Final[dict[str, tuple[CommandSpec, ...]]] = {
         CommandSpec("web", "web:web", "Serve the dashboard, the API and live events."),
         CommandSpec("role", "court.lifecycle:role", "Run one role in the foreground."),
         CommandSpec("service", "court.lifecycle:service", "Print a systemd unit that keeps the court running."),
+        CommandSpec("backup", "court.backups:backup", "Store a whole court in one file, also while it runs."),
+        CommandSpec("restore", "court.backups:restore", "Restore a court from a backup."),
         CommandSpec("clean", "court.records:clean", "Remove files that are past their retention time."),
     ),
 }

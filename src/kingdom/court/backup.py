@@ -1,0 +1,343 @@
+"""Back up a whole home into one file while the court runs, and restore it.
+
+The processes of the court are stopped with a signal for the moment in which its files are taken: for what is stored it
+is as if they had been killed then, which they survive at every point. Most files are taken as hard links: what is
+replaced later keeps its content under the link, and of what grows only the part that was there is stored. Ledgers and
+logs of the roles (their names begin with a dot) may be cut, so they are copied; databases are copied by SQLite. Clones
+and worktrees are stored after the others, so that they have every commit that the records name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from kingdom import __version__
+from kingdom.agents.processes import is_running
+from kingdom.base.files import sync_directory
+from kingdom.court.config import load_system
+from kingdom.court.errors import CourtError
+from kingdom.court.supervisor.record import ProcessHandle, running_supervisor
+
+if TYPE_CHECKING:
+    from kingdom.court.home import Home
+
+FORMAT: Final = 1  # of the archive; a newer one is refused
+_ABOUT: Final = "kingdom-backup.json"  # the first file of an archive
+_FILES: Final = "home/"  # the folder of everything else in it
+_STAGING: Final = ".backup-"
+_GIT_FOLDERS: Final = ("workspace", "workflows/clones", "workflows/worktrees", "workflows/workspaces")
+_STORE_VARIABLE: Final = "KINGDOM_WORKFLOW_STORE"
+_LEFT_OUT: Final = ("state/supervisor/pid.json", "state/web/server.json")  # of processes that will not be there
+_CHUNK_BYTES: Final = 1 << 20
+_SQLITE: Final = b"SQLite format 3\0"
+_SQLITE_PARTS: Final = ("-wal", "-shm", "-journal")
+_THAW: Final = """
+import os, signal, sys
+sys.stdin.read()
+for pid in sys.argv[1:]:
+    try:
+        os.kill(int(pid), signal.SIGCONT)
+    except OSError:
+        pass
+"""
+
+
+class BackupFailed(CourtError):
+    """A backup cannot be made or restored; the message says why and what to do."""
+
+    code = "BACKUP"
+
+
+@dataclass(frozen=True, slots=True)
+class BackupInfo:
+    """What an archive says about itself."""
+
+    format: int
+    version: str
+    """The version of Kingdom that made it."""
+    made_at: str
+    home: str
+    """The path of the home; worktrees and records name it."""
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MadeBackup:
+    """A backup that was made."""
+
+    path: str
+    info: BackupInfo
+    sha256: str
+    stopped_seconds: float
+    """How long the processes of the court were stopped."""
+
+
+# ── making ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def make_backup(home: Home, target: Path) -> MadeBackup:
+    """Store everything of a home in a file, which appears when it is complete."""
+    _check_all_is_here(home)
+    if target.exists():
+        raise BackupFailed(f"{target} exists already: name another file")
+    if target.absolute().is_relative_to(home.root):
+        raise BackupFailed(f"{target} is in the home itself: name a file outside of it")
+    for left in home.root.glob(f"{_STAGING}*"):  # by a process that was killed
+        if not is_running(int(left.name.split("-")[1]), None):
+            shutil.rmtree(left, ignore_errors=True)
+    staging = Path(tempfile.mkdtemp(prefix=f"{_STAGING}{os.getpid()}-", dir=home.root))
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        with _stopped(home) as pause:
+            taken = dict(_take(home.root, staging))
+        for name in taken:
+            if _is_database(staging / name):
+                taken[name] = _copy_database(home.root / name, staging / name)
+        info = _write(partial, home, staging, taken)
+        with partial.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+        partial.rename(target)
+        sync_directory(target.absolute().parent)
+    except sqlite3.Error as error:
+        raise BackupFailed(f"a database could not be copied: {error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+        shutil.rmtree(staging, ignore_errors=True)
+    return MadeBackup(str(target), info, digest, pause.seconds)
+
+
+def _check_all_is_here(home: Home) -> None:
+    """Raise if a part of the court is in a database elsewhere: a backup without it would be worth little."""
+    workflows = os.environ.get(_STORE_VARIABLE)
+    for what, url in (("queues are", load_system(home).queue_url(home)), ("workflows are", workflows)):
+        if url and not url.startswith((f"files://{home.root}/", f"sqlite://{home.root}/")):
+            kind = url.partition(":")[0]
+            raise BackupFailed(
+                f"the {what} in a {kind} database outside of {home.root}: stop the court, and back up that database "
+                "and a copy of the home together"
+            )
+
+
+@dataclass(slots=True)
+class _Pause:
+    seconds: float = 0.0
+
+
+@contextlib.contextmanager
+def _stopped(home: Home) -> Iterator[_Pause]:
+    """Stop the processes of a court that is up. They go on at the end, and also when this process is killed."""
+    pause, record = _Pause(), running_supervisor(home)
+    handles: list[ProcessHandle] = []
+    if record is not None:  # the supervisor first: it must not take its roles for dead
+        handles = [record.supervisor, *(role.process for role in record.roles.values() if role.process is not None)]
+    if not handles:
+        yield pause
+        return
+    pids = [str(handle.pid) for handle in handles]
+    command = [sys.executable, "-S", "-c", _THAW, *pids]
+    guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603
+    began = time.monotonic()
+    try:
+        for handle in handles:
+            handle.send(signal.SIGSTOP)
+        yield pause
+    finally:
+        for handle in handles:
+            handle.send(signal.SIGCONT)
+        pause.seconds = time.monotonic() - began
+        guard.communicate()
+
+
+def _take(root: Path, staging: Path) -> Iterator[tuple[str, int]]:
+    """Link every file of the home, but not of its clones and worktrees, into ``staging``; yield name and size."""
+    skipped = {root / name for name in _GIT_FOLDERS}
+    for folder, names, files in os.walk(root):
+        here = Path(folder)
+        names[:] = sorted(name for name in names if here / name not in skipped and not name.startswith(_STAGING))
+        relative = here.relative_to(root)
+        (staging / relative).mkdir(exist_ok=True)
+        for name in sorted(files):
+            path = relative / name
+            if str(path) in _LEFT_OUT or name.endswith(_SQLITE_PARTS):
+                continue
+            with contextlib.suppress(FileNotFoundError):  # another program may remove a file of its own
+                state = (here / name).lstat()
+                if stat.S_ISREG(state.st_mode):
+                    _take_file(here / name, staging / path)
+                    yield str(path), state.st_size
+
+
+def _take_file(source: Path, target: Path) -> None:
+    if not source.name.startswith("."):
+        with contextlib.suppress(OSError):  # no hard links here, or another file system
+            os.link(source, target)
+            return
+    shutil.copyfile(source, target)
+
+
+def _is_database(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
+
+
+def _copy_database(source: Path, link: Path) -> int:
+    """Replace a link by a copy that SQLite makes: a consistent one, also while others write. Return its size."""
+    link.unlink()
+    with (
+        contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True, timeout=60)) as live,
+        contextlib.closing(sqlite3.connect(link)) as copy,
+    ):
+        live.backup(copy)
+    return link.stat().st_size
+
+
+def _write(partial: Path, home: Home, staging: Path, taken: Mapping[str, int]) -> BackupInfo:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    info = BackupInfo(FORMAT, __version__, now, str(home.root), len(taken), sum(taken.values()))
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it has the tokens of the home
+    with (
+        os.fdopen(descriptor, "wb") as raw,
+        gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=3) as packed,
+        tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        _add_bytes(archive, _ABOUT, json.dumps(asdict(info), indent=2).encode())
+        for folder in sorted({str(path.relative_to(staging)) for path in staging.rglob("*") if path.is_dir()}):
+            _add_entry(archive, staging / folder, f"{_FILES}{folder}")
+        for name, size in taken.items():
+            _add_file(archive, staging / name, f"{_FILES}{name}", size)
+        for name in _GIT_FOLDERS:
+            if (home.root / name).is_dir():
+                _add_tree(archive, home.root, name)
+    return info
+
+
+def _add_bytes(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(data), 0o600
+    archive.addfile(entry, io.BytesIO(data))
+
+
+def _add_entry(archive: tarfile.TarFile, path: Path, name: str) -> None:
+    entry = archive.gettarinfo(path, name)
+    if entry is not None and (entry.isdir() or entry.issym()):
+        archive.addfile(entry)
+
+
+def _add_file(archive: tarfile.TarFile, path: Path, name: str, size: int) -> None:
+    """Store the first ``size`` bytes: those that were there when the court was stopped."""
+    with path.open("rb") as file:
+        state = os.fstat(file.fileno())
+        entry = tarfile.TarInfo(name)
+        entry.size, entry.mode, entry.mtime = size, stat.S_IMODE(state.st_mode), int(state.st_mtime)
+        archive.addfile(entry, file)
+
+
+def _add_tree(archive: tarfile.TarFile, root: Path, name: str) -> None:
+    """Store a folder of git as it is now. What vanishes meanwhile is left out, what grows is stored as it began."""
+    for folder, names, files in os.walk(root / name):
+        here = Path(folder)
+        _add_entry(archive, here, f"{_FILES}{here.relative_to(root)}")
+        for one in sorted(names):
+            if (here / one).is_symlink():
+                _add_entry(archive, here / one, f"{_FILES}{(here / one).relative_to(root)}")
+        for one in sorted(files):
+            path = here / one
+            with contextlib.suppress(FileNotFoundError):
+                state = path.lstat()
+                if stat.S_ISLNK(state.st_mode):
+                    _add_entry(archive, path, f"{_FILES}{path.relative_to(root)}")
+                elif stat.S_ISREG(state.st_mode) and not one.endswith(".lock"):
+                    _add_steady(archive, path, f"{_FILES}{path.relative_to(root)}")
+
+
+def _add_steady(archive: tarfile.TarFile, path: Path, name: str) -> None:
+    """Store a file that others may write: read it first, for its size in the archive must be right."""
+    with path.open("rb") as file, tempfile.SpooledTemporaryFile(max_size=16 << 20) as copy:
+        shutil.copyfileobj(file, copy)
+        entry = tarfile.TarInfo(name)
+        state = os.fstat(file.fileno())
+        entry.size, entry.mode, entry.mtime = copy.tell(), stat.S_IMODE(state.st_mode), int(state.st_mtime)
+        copy.seek(0)
+        archive.addfile(entry, copy)
+
+
+# ── restoring ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def restore_backup(source: Path, root: Path) -> BackupInfo:
+    """Unpack a backup to the path it was made at, which must be empty or missing. All of it appears, or nothing."""
+    root = root.absolute()
+    if root.exists() and any(root.iterdir()):
+        raise BackupFailed(f"{root} is not empty: move what is there away first (nothing was changed)")
+    partial = root.with_name(f".{root.name}.restored")
+    if partial.exists():
+        shutil.rmtree(partial)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with source.open("rb") as raw, gzip.open(raw) as packed:
+            info = _unpack(packed, partial, root)  # type: ignore[arg-type]
+        if root.exists():
+            root.rmdir()
+        partial.rename(root)
+        sync_directory(root.parent)
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, json.JSONDecodeError) as error:
+        raise BackupFailed(f"{source} is damaged or no backup of a court: {error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return info
+
+
+def _unpack(packed: IO[bytes], partial: Path, root: Path) -> BackupInfo:
+    with tarfile.open(fileobj=packed, mode="r|") as archive:
+        first = archive.next()
+        told = archive.extractfile(first) if first is not None and first.name == _ABOUT else None
+        if told is None:
+            raise BackupFailed("it is no backup of a court: kingdom backup makes one")
+        info = _read_info(json.loads(told.read()))
+        if Path(info.home) != root:
+            raise BackupFailed(
+                f"it was made of {info.home}, and its worktrees and records name that path: restore it there"
+            )
+        partial.mkdir(mode=0o700)
+        for entry in archive:
+            if entry.name == _ABOUT:
+                continue
+            name = PurePosixPath(entry.name)
+            if name.parts[0] != _FILES.rstrip("/") or ".." in name.parts:
+                raise BackupFailed(f"it has a file outside of the home: {entry.name!r:.200}")
+            entry.name = str(PurePosixPath(*name.parts[1:])) if len(name.parts) > 1 else "."
+            archive.extract(entry, partial, filter="tar")
+    while packed.read(_CHUNK_BYTES):  # to its end, where its checksum is
+        pass
+    return info
+
+
+def _read_info(document: Any) -> BackupInfo:
+    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
+        raise BackupFailed("it is no backup of a court: kingdom backup makes one")
+    if document["format"] > FORMAT:
+        raise BackupFailed(
+            f"it was made by Kingdom {document.get('version')}: restore it with that version or a later one"
+        )
+    return BackupInfo(**{name: document.get(name) for name in BackupInfo.__slots__})  # type: ignore[arg-type]
