@@ -15,6 +15,7 @@ from kingdom.agents.processes import is_running
 from kingdom.base.files import read_json, read_object
 from kingdom.base.times import epoch_seconds
 from kingdom.bus import BusError
+from kingdom.court.acknowledgements import Acknowledgements
 from kingdom.court.attention import attention_of, condition_of
 from kingdom.court.bootstrap import available_roles, configured_sandbox, stop_order
 from kingdom.court.budget import cost_summary
@@ -174,7 +175,14 @@ async def read_overview(services: Services, readers: OverviewReaders | None = No
         view.problems += await queue_problems(services)
     except BusError as error:  # a full disk, for example: the rest is still useful
         view.problems.insert(0, CourtProblem("queues", str(error)))
+    _drop_acknowledged(view, (readers or OverviewReaders(services.home)).acknowledged, services.clock())
     return view
+
+
+def _drop_acknowledged(view: CourtOverview, acknowledged: Acknowledgements, now: float) -> None:
+    """Leave out the alerts and problems that a person has acknowledged."""
+    view.alerts = [one for one in view.alerts if not acknowledged.covers(f"alert:{one.name}", one.text, now)]
+    view.problems = [one for one in view.problems if not acknowledged.covers(one.item_id, one.why, now)]
 
 
 class OverviewReaders:
@@ -188,6 +196,7 @@ class OverviewReaders:
         self.journal = failure_journal(home.journal)
         self.generals = GeneralsCache(home)
         self.ledger = Ledger(home.ledger)
+        self.acknowledged = Acknowledgements(home.root)
 
     def close(self) -> None:
         """Close the files."""

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from kingdom.court.activity import RecentJournal
+from kingdom.court.models import timestamp
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.queues import (
     EVENTS,
@@ -36,6 +37,7 @@ _MAX_PROBLEMS: Final = 200  # of each kind; the rest is counted
 _MAX_LETTERS: Final = 20  # of a stream that are read; the rest is counted
 _MAX_WAITING_TASKS: Final = 1000  # that are checked for a missing general
 _MIN_FREE_BYTES: Final = 1 << 20  # on the disk of the home
+_FAILED: Final = "failed: "
 _RETRY_EVENT: Final = re.compile(r"-retry-(task-\d{8}-\d{3,})-\d+$")
 _RETRY_MARKER: Final = b"-retry-task-"
 
@@ -52,6 +54,16 @@ class CourtProblem:
     what: Annotated[str, Field(examples=["queue/events/invalid/evt-github-1.json"])]
     why: str
     count: Annotated[int, Field(description="How many it stands for; more than 1 where a list was cut.")] = 1
+    at: Annotated[str | None, Field(description="When it happened, where that is known.")] = None
+
+    @property
+    def item_id(self) -> str:
+        """The id by which people acknowledge it."""
+        return f"task:{self.what}" if self.is_failed_task else f"problem:{self.what}"
+
+    @property
+    def is_failed_task(self) -> bool:
+        return self.what.startswith("task-") and self.why.startswith(_FAILED)
 
 
 def home_problems(home: Home) -> list[CourtProblem]:
@@ -106,12 +118,16 @@ def recent_failures(journal: RecentJournal, now: float) -> list[CourtProblem]:
     dispatched = [entry for entry in recent if entry.type == EventDispatched.spec.name]
     retried = {found[1] for entry in dispatched if (found := _RETRY_EVENT.search(str(entry.fields.get("event_id"))))}
     failed = [
-        CourtProblem(task_id, f"failed: {entry.fields.get('error')}")
+        CourtProblem(task_id, f"{_FAILED}{entry.fields.get('error')}", at=timestamp(entry.at.timestamp()))
         for entry in reversed(recent)
         if entry.type == TaskFailed.spec.name and (task_id := str(entry.fields.get("task_id"))) not in retried
     ]
     refused = [
-        CourtProblem(str(entry.fields.get("event_id")), f"refused: {entry.fields.get('reason')}")
+        CourtProblem(
+            str(entry.fields.get("event_id")),
+            f"refused: {entry.fields.get('reason')}",
+            at=timestamp(entry.at.timestamp()),
+        )
         for entry in reversed(recent)
         if entry.type == EventDiscarded.spec.name and TRUST in str(entry.fields.get("reason"))
     ]

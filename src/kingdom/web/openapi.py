@@ -84,6 +84,7 @@ Requests carry `Authorization: Bearer TOKEN`; the token is in `state/web/token` 
 often it is sent within a day.
 """
 _TAGS: Final = {
+    "inbox": "What needs a person.",
     "repositories": "Repositories that workflows work on.",
     "MCP servers": "MCP servers for the agents of workflows.",
     "templates": "Templates of workflows.",

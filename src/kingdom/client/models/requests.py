@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 
+class AcknowledgeBody(TypedDict):
+    """The items to acknowledge."""
+
+    ids: list[str]
+    user: NotRequired[str]
+
+
 class AddTaskChange(TypedDict):
     """Add a task to a work, at position `at` (default: the end)."""
 

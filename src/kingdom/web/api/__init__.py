@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kingdom.web.api import court_queues, court_status, health, plan_changes, sources, templates, webhooks, workflows
+from kingdom.web.api import (
+    court_queues,
+    court_status,
+    health,
+    inbox,
+    plan_changes,
+    sources,
+    templates,
+    webhooks,
+    workflows,
+)
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
 ROUTERS: tuple[APIRouter, ...] = (
     health.router,
+    inbox.router,
     sources.gits_router,
     sources.mcp_servers_router,
     templates.router,

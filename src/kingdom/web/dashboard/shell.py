@@ -24,6 +24,7 @@ from kingdom.web.dashboard.words import LOCALE_NAMES, LOCALES, Translations
 from kingdom.web.errors import as_api_error
 from kingdom.web.security import nonce
 from kingdom.web.views.court import court_overview
+from kingdom.web.views.inbox import InboxItem, read_inbox
 
 # ── Registration of pages ──
 
@@ -101,6 +102,9 @@ def _is_local_path(path: str) -> bool:
     return path.startswith("/") and path[1:2] not in ("/", "\\") and not any(ord(letter) < 32 for letter in path)
 
 
+_INBOX_SECONDS: Final = 1.0
+_MAX_NOTICES: Final = 20  # items that the browser hears of at once
+_MAX_NOTICE_CHARS: Final = 200
 _CONDITION_SECONDS: Final = 2.0  # how long the condition in the header is reused; the court page reads its own
 
 
@@ -129,13 +133,14 @@ log = logging.getLogger("kingdom.web")
 
 NAVIGATION: Final = (
     ("court", "/"),
+    ("inbox", "/inbox"),
     ("tasks", "/tasks"),
     ("workflows", "/workflows"),
     ("templates", "/templates"),
     ("bus", "/bus"),
 )
 _REASON_PAGES: Final = {"problems": "/#troubles", "held": "/#troubles", "role": "/#roles", "budget": "/#cost"}
-_SCRIPT_WORDS: Final = ("restored", "discard")
+_SCRIPT_WORDS: Final = ("restored", "discard", "notify.on", "notify.off", "notify.denied")
 _THEME_ICONS: Final = {"auto": "brightness_auto", "light": "light_mode", "dark": "dark_mode"}
 
 
@@ -149,8 +154,9 @@ async def build_page(
         f'<style>{theme.background(visit.dark)}</style><link rel="stylesheet" href="{theme.STYLESHEET_PATH}">'
         f'<script nonce="{nonce()}" src="{theme.SCRIPT_PATH}" data-words="{_script_words(words)}" defer></script>'
     )
-    drawer = _drawer(visit, nav)
-    await _header(visit, nav, drawer)
+    counts: list[ui.label] = []
+    drawer = _drawer(visit, nav, counts)
+    await _header(visit, nav, drawer, counts)
     with tag("div", "k-main", id="main", tabindex="-1") as main:  # in the <main> of Quasar
         if court and visit.context.services is None:
             text(words(title), "k-hidden-text", name="h1")
@@ -194,21 +200,25 @@ def _court_name(visit: Visit) -> str:
     return visit.context.root.resolve().name or "Kingdom"
 
 
-def _drawer(visit: Visit, nav: str) -> ui.left_drawer:
+def _drawer(visit: Visit, nav: str, counts: list[ui.label]) -> ui.left_drawer:
     drawer = ui.left_drawer(value=False, fixed=True).props("behavior=mobile overlay width=250 no-swipe-open")
     with drawer, tag("nav", "k-drawer-nav", aria_label=visit.words("nav.label")):
-        _links(visit, nav)
+        _links(visit, nav, counts)
     return drawer
 
 
-def _links(visit: Visit, nav: str) -> None:
+def _links(visit: Visit, nav: str, counts: list[ui.label]) -> None:
+    """Draw the navigation; the label with the number of items in the inbox is added to ``counts``."""
     for name, path in NAVIGATION:
-        entry = link(visit.words(f"nav.{name}"), path)
+        with link("", path) as entry:
+            text(visit.words(f"nav.{name}"))
+            if name == "inbox":
+                counts.append(text("", "k-nav-count"))
         if name == nav:
             entry.props["aria-current"] = "page"
 
 
-async def _header(visit: Visit, nav: str, drawer: ui.left_drawer) -> None:
+async def _header(visit: Visit, nav: str, drawer: ui.left_drawer, counts: list[ui.label]) -> None:
     words = visit.words
     with ui.header(elevated=False, wrap=False).classes("k-header"):
         link(words("nav.skip"), "#main", "k-skip")
@@ -218,9 +228,11 @@ async def _header(visit: Visit, nav: str, drawer: ui.left_drawer) -> None:
             tag("img", src="/assets/mark.svg", alt="", width="26", height="26")
             text(_court_name(visit), "k-clip")
         with tag("nav", "k-nav", aria_label=words("nav.label")):
-            _links(visit, nav)
+            _links(visit, nav, counts)
         with tag("div", "k-header-end"):
-            await _health(visit)
+            refresher = PageRefresher(visit)
+            await _health(visit, refresher)
+            await _count(visit, refresher, counts)
             with tag("span", "k-connection", role="status"):
                 text(words("connection.live"), "k-online")
                 text(words("connection.lost"), "k-offline")
@@ -236,7 +248,26 @@ async def _header(visit: Visit, nav: str, drawer: ui.left_drawer) -> None:
             )
 
 
-async def _health(visit: Visit) -> None:
+async def shared_inbox(visit: Visit) -> list[InboxItem]:
+    """Return the inbox, for all pages together."""
+    return await visit.shared.read("inbox", lambda: read_inbox(visit.context), _INBOX_SECONDS)
+
+
+async def _count(visit: Visit, refresher: PageRefresher, counts: list[ui.label]) -> None:
+    """Keep the number of items in the navigation and in the title of the browser's tab up to date."""
+
+    def draw(items: list[InboxItem]) -> None:
+        for label in counts:
+            label.set_text(f"{len(items):,}" if items else "")
+            label.set_visibility(bool(items))
+        shown = [{"id": item.id, "title": item.title, "text": item.text[:_MAX_NOTICE_CHARS]} for item in items]
+        news = {"count": len(items), "items": shown[:_MAX_NOTICES]}
+        ui.run_javascript(f"kingdomInbox.show({json.dumps(news)})")
+
+    await refresher.panel(tag("span", "k-none"), lambda: shared_inbox(visit), draw, keep=True)
+
+
+async def _health(visit: Visit, refresher: PageRefresher) -> None:
     if visit.context.services is None:
         return
 
@@ -254,7 +285,7 @@ async def _health(visit: Visit) -> None:
                     text(words("condition.none"), name="li")
         labelled(shown, words("condition.why", level=level)).props["data-condition"] = found.level
 
-    await PageRefresher(visit).panel(tag("span"), lambda: court_condition(visit), draw)
+    await refresher.panel(tag("span"), lambda: court_condition(visit), draw)
 
 
 def _choice(icon: str, label: str, choices: list[tuple[str, str, bool]]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from nicegui import ui
@@ -81,11 +82,26 @@ _MAX_ANSWER_CHARS: Final = 10_000
 
 
 def draw_question(visit: Visit, task_id: str, question: str, choices: Sequence[str], done: Callable[[], None]) -> None:
-    """Draw a question with buttons for its choices and an input for other answers. ``done`` runs after an answer."""
-    words, draft = visit.words, f"answer/{task_id}"
+    """Draw the question of a task. ``done`` runs after an answer."""
+    draw_answer_form(visit, task_id, question, choices, partial(answer_task, visit, task_id), done)
+
+
+def draw_answer_form(
+    visit: Visit,
+    asker: str,
+    question: str,
+    choices: Sequence[str],
+    send_answer: Callable[[str], Awaitable[bool]],
+    done: Callable[[], None],
+) -> None:
+    """Draw a question of ``asker`` with buttons for its choices and an input for other answers.
+
+    ``send_answer`` returns whether it succeeded; then ``done`` runs.
+    """
+    words, draft = visit.words, f"answer/{asker}"
 
     async def give(answer: str) -> None:
-        if await answer_task(visit, task_id, answer):
+        if await send_answer(answer):
             await forget_draft(draft)
             done()
 
@@ -97,7 +113,7 @@ def draw_question(visit: Visit, task_id: str, question: str, choices: Sequence[s
     with row():
         box = ui.input(placeholder=words("task.answer.hint")).props("outlined dense").classes("k-field k-grow")
         box.props["maxlength"] = _MAX_ANSWER_CHARS
-        with_draft(labelled(box, words("task.answer.to", task=task_id)), draft)
+        with_draft(labelled(box, words("task.answer.to", task=asker)), draft)
 
         async def send() -> None:
             if (box.value or "").strip():

@@ -1,0 +1,116 @@
+"""One inbox for all that needs a person, with the action in place."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, expect
+
+from kingdom.court.queues import EVENTS, open_queues
+from kingdom.web.dashboard.words import TEXTS
+from tests.support.browser import DESKTOP, LOOKS, PATIENCE, PHONE, Theme, Visitor, barriers, overflow, shoot, visiting
+from tests.support.seen_court import ASKING, FAILED, WAITING, SeenCourt
+from tests.support.workflow_pages import post
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+ASKED = "Which of the two?"
+MORE_FAILED = [f"task-20260207-9{number:02}" for number in range(4)]
+WORK = {
+    "name": "build",
+    "engine": "scripted",
+    "engineOptions": {
+        "script": {
+            "steps": [{"result": {"status": "needs_human", "question": {"text": ASKED, "choices": ["left", "right"]}}}],
+            "on_resume": [{"result": {"summary": "it is done"}}],
+        }
+    },
+    "tasks": [{"name": "choose", "query": "Choose.", "retries": 0}],
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def visitor(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Visitor]:
+    """A court with a question, failures and a dead letter, and a workflow that asks."""
+    court = SeenCourt(tmp_path_factory.mktemp("inbox"))
+    await court.fill("Release v2.4.0 today?")
+    async with open_queues(court.home.queue_url) as bus:
+        (held,) = await bus.claim(EVENTS, worker="king", ids=[f"evt-github-{WAITING}"], lease=60)
+        await bus.settle(dead=[(held, "NO_GENERAL", "nobody subscribes to it")])
+    for task_id in MORE_FAILED:
+        court.emit("task.failed", "gen-pr", task_id=task_id, error="the build is red", retry_count=2)
+    async with visiting(browser, court.home.root, court=False, engine=True) as visitor:
+        template = await post(visitor, "/api/workflow-templates", {"name": "choose a colour", "works": [WORK]})
+        made = await post(visitor, "/api/workflows", {"templateId": template["id"]})
+        await post(visitor, f"/api/workflows/{made['id']}/start", {})
+        yield visitor
+
+
+@pytest.mark.parametrize(("theme", "locale"), LOOKS)
+async def test_it_shows_what_needs_a_person_and_the_tab_counts_it(visitor: Visitor, theme: Theme, locale: str) -> None:
+    words = TEXTS[locale]
+    async with visitor.page("/inbox", theme=theme, locale=locale, width=PHONE) as page:
+        items = page.locator("[data-item]")
+        await expect(page.get_by_text(ASKED)).to_be_visible(timeout=PATIENCE)
+        await expect(items).to_have_count(9, timeout=PATIENCE)
+        await expect(items.locator("visible=true")).to_have_count(5)
+        await expect(page.locator(".k-rest > summary")).to_have_text(words["list.rest"].format(n=4))
+        await expect(page).to_have_title(f"(9) {words['nav.inbox']} · inbox0")
+        for width in (PHONE, DESKTOP):
+            await page.set_viewport_size({"width": width, "height": 900})
+            await expect(page.locator(".k-nav")).to_be_visible(visible=width == DESKTOP)
+            assert await overflow(page) == 0
+            await shoot(page, f"inbox-{theme}-{locale}-{width}")
+        await expect(page.locator(".k-nav .k-nav-count")).to_have_text("9")
+        assert await barriers(page) == []
+
+
+async def test_items_are_settled_in_place_one_by_one_and_many_at_once(visitor: Visitor) -> None:
+    async with visitor.page("/inbox") as page:
+        await page.locator(".k-rest > summary").click()
+        asked = page.locator("[data-item^='question:wf-']")
+        await asked.get_by_role("button", name="left").click()
+        await expect(asked).to_have_count(0, timeout=PATIENCE)
+        answered = page.locator(f"[data-item='question:{ASKING}']")
+        await answered.get_by_placeholder("Your answer").fill("b, on Monday")
+        await answered.get_by_placeholder("Your answer").press("Enter")
+        await expect(answered).to_have_count(0, timeout=PATIENCE)
+        letter = page.locator("[data-item^='letter:']")
+        await letter.get_by_role("button", name="Requeue").click()
+        await expect(letter).to_have_count(0, timeout=PATIENCE)
+        for task_id in MORE_FAILED[:3]:
+            await page.get_by_role("checkbox", name=f"Select {task_id}").click()
+        await expect(page.locator(".k-card-side")).to_contain_text("3 selected")
+        await page.locator(".k-card-side").get_by_role("button", name="Acknowledge").click()
+        await expect(page.locator("[data-item^='task:']")).to_have_count(2, timeout=PATIENCE)
+        failed = page.locator(f"[data-item='task:{FAILED}']")
+        await failed.get_by_role("button", name="Retry").click()
+        await expect(failed.get_by_role("button", name="Retry")).to_be_enabled()
+        await expect(page).to_have_title("(3) Inbox · inbox0", timeout=PATIENCE)
+    retried = await visitor.web.client.get("/api/events?type=web.task_retry")
+    assert retried.json()["data"]["total"] == 1
+
+
+async def test_the_browser_notifies_those_who_ask_for_it(visitor: Visitor) -> None:
+    async with visitor.page("/inbox") as page:
+        await page.evaluate(
+            """() => {
+                window.shown = [];
+                window.Notification = class extends EventTarget {
+                    static permission = "default";
+                    static async requestPermission() { return (Notification.permission = "granted"); }
+                    constructor(title, options) { super(); window.shown.push(`${title}: ${options.body}`); }
+                };
+            }"""
+        )
+        wants = page.get_by_role("button", name="Notify me in this browser")
+        await wants.click()
+        await expect(page.get_by_role("button", name="Stop notifications")).to_have_attribute("aria-pressed", "true")
+        old, new = {"id": "a", "title": "gen-pr", "text": "old"}, {"id": "b", "title": "gen-release", "text": "Today?"}
+        await page.evaluate("(news) => kingdomInbox.show(news)", {"count": 1, "items": [old]})
+        await page.evaluate("(news) => kingdomInbox.show(news)", {"count": 2, "items": [new, old]})
+        assert (await page.evaluate("window.shown"))[-1:] == ["gen-release: Today?"]
+        await page.get_by_role("button", name="Stop notifications").click()
+        await page.evaluate("(news) => kingdomInbox.show(news)", {"count": 1, "items": [old | {"id": "c"}]})
+        assert (await page.evaluate("window.shown"))[-1:] == ["gen-release: Today?"]
