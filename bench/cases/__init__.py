@@ -17,6 +17,7 @@ CASES: Final = {
     "sqlite": "sqlite",
     "files": "files",
     "worktree": "worktree",
+    "request": "request",
     "journal": "journal",
     "retention": "retention",
     "court-dispatch": "court_dispatch",

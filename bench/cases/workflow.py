@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from bench import workflows
 from bench.bare import steps as bare
@@ -14,6 +15,7 @@ from bench.bars import Bar
 from bench.context import Context
 from bench.harness import Contestant, Figures, Outcome, Table
 from bench.peers import Peer
+from bench.repositories import make_repository
 
 TITLE = "workflows, from one query to the next"
 _OURS = "kingdom"
@@ -22,6 +24,8 @@ _WORKS = "kingdom, from Work to Work as well"
 _DBOS = "DBOS"
 _FEW_TASKS, _MANY_TASKS = 5, 20
 _FEW, _MANY = "3 Works", "60 Works"
+_WITH_GIT = "with a checkpoint in git, beside the git calls"
+_SMALL, _LARGE = "3 Works of 5 tasks", "200 tasks"
 
 
 def sqlite(context: Context) -> list[Table]:
@@ -88,23 +92,79 @@ def _within(outcome: Outcome) -> list[Figures | None]:
     return [None if figures is None else {"step": figures["within"]} for figures in outcome.reps]
 
 
-def works(context: Context) -> list[Table]:
-    """From Work to Work, in a short plan and in a long one."""
-    folder = context.directory("workflow-works")
+def tasks_sqlite(context: Context) -> list[Table]:
+    """A task of a small plan and of a long Work, on SQLite."""
+    return _tasks(context, "SQLite", context.directory("workflow-tasks"))
+
+
+def tasks_postgres(context: Context) -> list[Table]:
+    """A task of a small plan and of a long Work, on PostgreSQL."""
+    return _tasks(context, "PostgreSQL", context.postgres)
+
+
+def _tasks(context: Context, name: str, place: Path | str) -> list[Table]:
+    small = context.pick(4, 13)
     outcomes = context.race(
-        Contestant(_FEW, partial(workflows.steps, folder, 3, 1), "as most plans are"),
-        Contestant(_MANY, partial(workflows.steps, folder, 60, 1), "of one task each"),
+        Contestant(
+            _SMALL, partial(workflows.steps, place, 3, _FEW_TASKS, runs=small), f"{small} such plans, one by one"
+        ),
+        Contestant(_LARGE, partial(workflows.steps, place, 1, 200), "one Work"),
     )
     return [
         Table(
-            "From the last query of a Work to the first of the next, SQLite",
+            f"From one query to the next within a Work, {name}",
             "ms",
             outcomes,
-            metric="between",
+            metric="within",
+            bars={_LARGE: [Bar("<=", 1.1, of=_SMALL)]},
             higher_is_better=False,
-            remarks=("Answer, end of the agent, checkpoint (without repositories), workspace, new agent, query",),
         )
     ]
 
 
-PARTS = (sqlite, postgres, works)
+def works_sqlite(context: Context) -> list[Table]:
+    """From Work to Work, in a short plan and in a long one, on SQLite."""
+    return _works(context, "SQLite", context.directory("workflow-works"), 6.0)
+
+
+def works_postgres(context: Context) -> list[Table]:
+    """From Work to Work, in a short plan and in a long one, on PostgreSQL."""
+    return _works(context, "PostgreSQL", context.postgres, 10.0)
+
+
+def _works(context: Context, name: str, place: Path | str, bar: float) -> list[Table]:
+    source, small = context.directory("workflow-source") / uuid4().hex, context.pick(5, 30)
+    make_repository(source, 100)
+    outcomes = context.race(
+        Contestant(_FEW, partial(workflows.steps, place, 3, 1, runs=small), f"{small} such plans, one by one"),
+        Contestant(_MANY, partial(workflows.steps, place, 60, 1), "of one task each"),
+        Contestant(
+            _WITH_GIT,
+            partial(workflows.steps, place, context.pick(10, 30), 1, repository=source),
+            "each Work adds a file to a repository of 100",
+        ),
+    )
+    *plain, with_git = outcomes
+    beside = replace(with_git, reps=[_beside(figures) for figures in with_git.reps])
+    return [
+        Table(
+            f"From the last query of a Work to the first of the next, {name}",
+            "ms",
+            [*plain, beside],
+            metric="between",
+            bars={_MANY: [Bar("<=", 1.1, of=_FEW)], _WITH_GIT: [Bar("<=", bar)]},
+            higher_is_better=False,
+            remarks=(
+                "Start of the agent, answer, end of the agent, checkpoint, workspace, new agent, query",
+                f"{_WITH_GIT}: git's own time, from the start of its processes to their end, is taken off: "
+                + ", ".join(f"{figures['git']:.1f} ms" for figures in with_git.reps if figures is not None),
+            ),
+        )
+    ]
+
+
+def _beside(figures: Figures | None) -> Figures | None:
+    return None if figures is None else {"between": figures["beside"]}
+
+
+PARTS = (sqlite, postgres, tasks_sqlite, tasks_postgres, works_sqlite, works_postgres)

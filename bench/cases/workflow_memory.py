@@ -17,7 +17,7 @@ from bench.bars import Bar
 from bench.context import Context
 from bench.court import peak_mib, pss_mib, rss_mib
 from bench.harness import Contestant, Figures, Table
-from kingdom.workflow.adapters.orders import SLOTS_VARIABLE
+from kingdom.workflow.adapters.slots import SLOTS_VARIABLE
 from kingdom.workflow.commands import send_command, wait_for_command
 from kingdom.workflow.context import TimeOrderedIds, system_clock
 from kingdom.workflow.domain.plan import work_from

@@ -11,6 +11,7 @@ from uuid import uuid4
 from bench.bars import Bar
 from bench.context import Context
 from bench.harness import Contestant, Figures, Table
+from bench.repositories import make_repository
 
 TITLE = "worktrees"
 _BARE = "git worktree add"
@@ -21,7 +22,7 @@ _BRANCH = "refs/remotes/origin/main"
 def add(context: Context) -> list[Table]:
     files = context.pick(2_000, 20_000)
     folder = context.directory("worktree")
-    _make_repository(folder / "source", files)
+    make_repository(folder / "source", files)
     outcomes = context.race(
         Contestant(_BARE, partial(_bare, folder, folder / "source"), note="the command as a person types it"),
         Contestant(_OURS, partial(_ours, folder, folder / "source"), note="Worktrees.create"),
@@ -37,20 +38,6 @@ def add(context: Context) -> list[Table]:
             remarks=("On the bare clone that kingdom.gitops made; every worktree is new, none is deleted meanwhile",),
         )
     ]
-
-
-def _make_repository(folder: Path, files: int) -> None:
-    for number in range(files):
-        path = folder / f"d{number // 100:03}" / f"file-{number}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"file {number}\n" * 20)
-    _git(folder, "init", "--quiet", "--initial-branch=main")
-    _git(folder, "add", "--all")
-    _git(folder, "-c", "user.name=bench", "-c", "user.email=bench@example.com", "commit", "--quiet", "--message", "x")
-
-
-def _git(folder: Path, *words: str) -> None:
-    subprocess.run(["git", *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
 
 async def _ours(folder: Path, source: Path) -> Figures:

@@ -11,6 +11,8 @@ import pytest
 from tests.support.command import environment
 from tests.support.repositories import Remote
 
+_MAX_MODULES_OF_A_REQUEST = 135  # that are imported before anything else goes on
+
 
 def modules_after(code: str) -> set[str]:
     script = f"import sys\n{code}\nsys.stderr.write(chr(10).join(sys.modules))"
@@ -65,6 +67,44 @@ def test_the_help_of_the_root_imports_no_command_and_that_of_a_command_no_other(
     depth = modules_after("from kingdom.cli.app import run\nassert run(['bus', 'depth', '--help']) == 0")
     assert "kingdom.cli.bus.inspection" in depth
     assert within(depth, "kingdom.cli.court", "kingdom.cli.workflow") == set()
+
+
+def test_one_request_waits_for_few_modules_the_others_are_loaded_while_git_and_the_agent_work(tmp_path: Path) -> None:
+    remote = Remote(tmp_path / "shop")
+    remote.commit({"a.txt": "one\n"})
+    agent = tmp_path / "agent"
+    agent.write_text('#!/bin/sh\necho two > a.txt\necho \'{"status": "success"}\' > "$KINGDOM_RESULT_PATH"\n')
+    agent.chmod(0o755)
+    words = ["run", "Do it", "--repo", str(remote.folder), "--home", str(tmp_path), "--engine", "command"]
+    words += ["--option", f"argv=[{agent}]"]
+    script = f"""
+import sys, threading
+class Recorder:
+    waited_for = []
+    def find_spec(self, name, path=None, target=None):
+        if threading.current_thread() is threading.main_thread():
+            self.waited_for.append(name)
+sys.meta_path.insert(0, Recorder())
+from kingdom.cli.app import run
+assert run({words!r}) == 0
+sys.stderr.write(chr(10).join(Recorder.waited_for))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment(), timeout=120, check=True
+    )
+    waited_for = set(done.stderr.split())
+    assert "kingdom.workflow.engine" in waited_for
+    late = (
+        "pydantic",
+        "jinja2",
+        "urllib.request",
+        "importlib.metadata",
+        "kingdom.journal",
+        "kingdom.court.config",
+    )
+    late += ("kingdom.agents.runner", "kingdom.workflow.adapters.agent_client", "kingdom.workflow.landing")
+    assert within(waited_for, *late) == set()
+    assert len(within(waited_for, "kingdom")) <= _MAX_MODULES_OF_A_REQUEST
 
 
 def test_one_request_outside_a_court_loads_no_configuration_of_courts_and_no_templates(tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from pathlib import Path
-from typing import Any, Final, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from threading import Thread
+from typing import Any, Final
 
 from kingdom.agents.errors import InvalidResult
 from kingdom.base.files import open_untrusted
@@ -14,55 +15,22 @@ from kingdom.base.forms import problem_text
 
 MAX_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 50
-
-
-class ResultQuestion(BaseModel):
-    """A question to a person."""
-
-    model_config = ConfigDict(extra="allow")
-
-    text: str = Field(min_length=1)
-    choices: list[str] = Field(default_factory=list, max_length=20)
-    default: str | None = None  # the answer if nobody replies in time
-
-
-class RawResult(BaseModel):
-    """The content of a result file. Unknown fields are kept."""
-
-    model_config = ConfigDict(extra="allow")
-
-    status: Literal["success", "failed", "needs_human", "skipped"]
-    summary: str = ""
-    error: str | None = None  # why it did not succeed
-    question: ResultQuestion | None = None  # for needs_human; a plain string is its text
-    memory_updates: list[str] = Field(default_factory=list, max_length=100)
-    links: list[str] = Field(default_factory=list, max_length=100)
-
-    @field_validator("question", mode="before")
-    @classmethod
-    def _plain_question(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return {"text": value} if value.strip() else None
-        return value or None
-
-    @model_validator(mode="after")
-    def _question_when_needed(self) -> RawResult:
-        if self.status == "needs_human" and self.question is None:
-            raise ValueError("status needs_human needs a question")
-        return self
-
-    def document(self) -> dict[str, Any]:
-        """Return it as JSON, with every field of the contract."""
-        return self.model_dump(mode="json")
+_MODEL: Final = "kingdom.agents.result_model"
 
 
 def result_schema() -> dict[str, Any]:
     """Return the JSON Schema of a result file."""
+    from kingdom.agents.result_model import RawResult
+
     return RawResult.model_json_schema()
 
 
 def check_result(document: Any) -> dict[str, Any]:
     """Check a result document and fill in missing fields. Raises :class:`InvalidResult`."""
+    from pydantic import ValidationError
+
+    from kingdom.agents.result_model import RawResult
+
     if not isinstance(document, dict):
         raise InvalidResult(f"the result must be a JSON object, not {type(document).__name__}")
     _check_text(document, "", 0)
@@ -70,6 +38,12 @@ def check_result(document: Any) -> dict[str, Any]:
         return RawResult.model_validate(document).document()
     except ValidationError as error:
         raise InvalidResult("; ".join(map(_describe, error.errors()[:5]))) from None
+
+
+def preload() -> None:
+    """Load what :func:`check_result` needs in a thread, while an agent works. It takes a while."""
+    if _MODEL not in sys.modules:
+        Thread(target=importlib.import_module, args=(_MODEL,), name="preload", daemon=True).start()
 
 
 def read_result(path: Path) -> dict[str, Any] | str | None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kingdom.agents import contract
 from kingdom.agents.engine import (
     PROMPT_PATH,
     RUN_KEY,
@@ -89,6 +90,7 @@ class Runner:
             if confined and "HOME" in self._environ:  # the engine shows its files below it
                 order = replace(order, env={"HOME": self._environ["HOME"], **order.env})
             launch = engine.launch(order)
+            contract.preload()
         folder.create()
         try:
             self._prepare(folder, order)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.agents.contract import RawResult
+from kingdom.agents.result_model import RawResult
 from kingdom.court.chamberlain.config import ChamberlainConfig
 from kingdom.court.config import SystemConfig
 from kingdom.court.envoy.config import EnvoyConfig

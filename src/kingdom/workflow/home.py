@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kingdom.agents.engine import Engine, InProcessEngine
+    from kingdom.agents.sandbox.gateway import OnRefusal
     from kingdom.agents.sandbox.sandbox import Sandbox
     from kingdom.gitops.settings import GitSettings
     from kingdom.workflow.adapters.agent_client import RunnerAgentClient
@@ -85,42 +86,56 @@ async def open_home(
     finds them.
     """
     # Imported here: they take a while, and a process that only reads a home needs none of them.
-    from kingdom.agents.runner import Runner
-    from kingdom.agents.sandbox.refusals import refusals_to
-    from kingdom.journal import Journal
-    from kingdom.journal.catalog import WORKFLOW
-    from kingdom.workflow.adapters.agent_client import RunnerAgentClient
-    from kingdom.workflow.adapters.environment import WorkMcpFiles
-    from kingdom.workflow.adapters.orders import AgentSlots, agent_slots_from
+    from kingdom.workflow.adapters.agent_loading import LoadedAgents
     from kingdom.workflow.adapters.queries import QueryTemplates
-    from kingdom.workflow.adapters.workspaces import RunFiles, Workspaces
+    from kingdom.workflow.adapters.slots import AgentSlots, agent_slots_from
+    from kingdom.workflow.adapters.workspaces import Workspaces
     from kingdom.workflow.context import ExternalServices, open_context
 
     home.root.mkdir(parents=True, exist_ok=True)
     environ = os.environ if environ is None else environ
-    runner = Runner(
-        soldiers=home.runs,
-        sessions=home.sessions,
-        ledger=home.ledger,
-        engines=engines,
-        environ=environ,
-        sandbox=sandbox,
-        git_identity=None if git is None else git.agents_identity,
-        on_refusal=None if journal is None else refusals_to(Journal(journal), WORKFLOW),
-    )
-    slots, files = AgentSlots(agent_slots_from(environ)), RunFiles(home.runs, home.sessions)
-    made: list[RunnerAgentClient] = []
+    slots = agent_slots_from(environ)
+    made: list[LoadedAgents] = []
+
+    def make_client(store: WorkflowStore, workspaces: Workspaces) -> RunnerAgentClient:
+        from kingdom.agents.runner import Runner
+        from kingdom.workflow.adapters.agent_client import RunnerAgentClient
+        from kingdom.workflow.adapters.environment import WorkMcpFiles
+        from kingdom.workflow.adapters.workspaces import RunFiles
+
+        runner = Runner(
+            soldiers=home.runs,
+            sessions=home.sessions,
+            ledger=home.ledger,
+            engines=engines,
+            environ=environ,
+            sandbox=sandbox,
+            git_identity=None if git is None else git.agents_identity,
+            on_refusal=None if journal is None else _refusals_to(journal),
+        )
+        mcp, files = WorkMcpFiles(home.mcp, environ), RunFiles(home.runs, home.sessions)
+        return RunnerAgentClient(store, runner, workspaces, mcp, slots=AgentSlots(slots), files=files)
 
     def outside(store: WorkflowStore, clock: Clock) -> ExternalServices:
         workspaces = Workspaces(home.workspaces)
-        made.append(
-            RunnerAgentClient(store, runner, workspaces, WorkMcpFiles(home.mcp, environ), slots=slots, files=files)
-        )
+        made.append(LoadedAgents(lambda: make_client(store, workspaces)))
         return ExternalServices(made[0], git_service(home, clock, git), workspaces, QueryTemplates(store))
 
     async with open_context(home.store, outside) as parts:
-        parts.land = lander(home, parts.store, parts.clock, git).land_when_completed
+
+        async def land(workflow_id: str) -> None:
+            await lander(home, parts.store, parts.clock, git).land_when_completed(workflow_id)
+
+        parts.land = land
         try:
             yield parts
         finally:
             await made[0].close()
+
+
+def _refusals_to(path: Path) -> OnRefusal:
+    from kingdom.agents.sandbox.refusals import refusals_to
+    from kingdom.journal import Journal
+    from kingdom.journal.catalog import WORKFLOW
+
+    return refusals_to(Journal(path), WORKFLOW)

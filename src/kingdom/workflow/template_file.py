@@ -61,7 +61,8 @@ def _has_text(text: str) -> str:
 
 
 def _query(text: str) -> str:
-    from kingdom.workflow.adapters.queries import QueryInvalid, check_query  # brings jinja2 with it
+    from kingdom.workflow.adapters.queries import QueryInvalid
+    from kingdom.workflow.adapters.query_rendering import check_query  # brings jinja2 with it
 
     try:
         check_query(_has_text(text), "a task")

@@ -12,7 +12,8 @@ import pytest
 
 from kingdom.agents.errors import StartFailed
 from kingdom.agents.port import Text
-from kingdom.workflow.adapters.orders import AgentSlots, run_id
+from kingdom.workflow.adapters.orders import run_id
+from kingdom.workflow.adapters.slots import AgentSlots
 from kingdom.workflow.domain.events import AgentStopped, QueryFailed, QuestionAsked
 from kingdom.workflow.domain.statuses import QueryStatus
 from tests.support.agents import let_go

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from kingdom.agents.contract import MAX_BYTES, RawResult, check_result, instructions, read_result, result_schema
+from kingdom.agents.contract import MAX_BYTES, check_result, instructions, read_result, result_schema
 from kingdom.agents.errors import InvalidResult
+from kingdom.agents.result_model import RawResult
 
 
 def left(path: Path, data: bytes) -> Any:

@@ -37,7 +37,7 @@ def test_another_distribution_can_bring_an_engine(monkeypatch: pytest.MonkeyPatc
     point = EntryPoint("gemini", f"{__name__}:CommandEngine", "kingdom.agents.engines")
     monkeypatch.setitem(sys.modules, __name__, sys.modules[CommandEngine.__module__])
     monkeypatch.setattr(
-        "kingdom.agents.engines.entry_points",
+        "importlib.metadata.entry_points",
         lambda group, name=None: [point] if name in (None, "gemini") else [],
     )
     assert isinstance(find_engine(default_engines(), "gemini"), CommandEngine)

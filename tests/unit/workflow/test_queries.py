@@ -7,14 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kingdom.workflow.adapters.queries import (
-    QueryInvalid,
-    QueryTemplates,
-    check_query,
-    literal_query,
-    render,
-    variables,
-)
+from kingdom.workflow.adapters.queries import QueryInvalid, QueryTemplates, literal_query
+from kingdom.workflow.adapters.query_rendering import check_query, render, variables
 from kingdom.workflow.domain.statuses import ReportStatus, TaskStatus
 from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import Workflow

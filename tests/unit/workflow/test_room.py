@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kingdom.workflow.adapters.orders import SLOTS_VARIABLE, AgentSlots, InvalidSetting, agent_slots_from
+from kingdom.workflow.adapters.slots import SLOTS_VARIABLE, AgentSlots, InvalidSetting, agent_slots_from
 
 
 async def settle() -> None:

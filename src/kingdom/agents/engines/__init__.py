@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import entry_points
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.engine import Engine, InProcessEngine
 from kingdom.agents.errors import EngineUnknown
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 GROUP: Final = "kingdom.agents.engines"
 Factory = Callable[[Mapping[str, Any]], Engine | InProcessEngine]
@@ -39,7 +41,7 @@ class Engines(Mapping[str, Engine | InProcessEngine]):
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*_BUILT_IN, *(point.name for point in entry_points(group=GROUP))}))
+        return iter(sorted({*_BUILT_IN, *(point.name for point in _entry_points())}))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -49,10 +51,17 @@ class Engines(Mapping[str, Engine | InProcessEngine]):
             module, _, attribute = _BUILT_IN[name].partition(":")
             factory: Factory = getattr(importlib.import_module(module), attribute)
             return factory
-        for point in entry_points(group=GROUP, name=name):
-            loaded: Factory = point.load()
-            return loaded
+        for point in _entry_points():
+            if point.name == name:
+                loaded: Factory = point.load()
+                return loaded
         raise KeyError(name)
+
+
+def _entry_points() -> EntryPoints:
+    from importlib.metadata import entry_points  # takes longer to load than an engine
+
+    return entry_points(group=GROUP)
 
 
 def default_engines(config: Mapping[str, Mapping[str, Any]] | None = None) -> Engines:

@@ -8,7 +8,6 @@ only and few imports: the shim imports it.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import json
 import os
@@ -34,6 +33,8 @@ def enter(ports: Sequence[int]) -> list[socket.socket]:
 
     The process must have one thread. It keeps its user id, and has no more rights outside than before.
     """
+    import ctypes  # the parent does not need it
+
     user, group = os.geteuid(), os.getegid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_NEW_USER | _NEW_NET) != 0:

@@ -6,8 +6,6 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from kingdom.agents.untrusted import clean_line
-from kingdom.journal import JournalError
-from kingdom.journal.catalog import SoldierRefused
 
 if TYPE_CHECKING:
     from kingdom.agents.port import Order
@@ -17,6 +15,9 @@ if TYPE_CHECKING:
 
 def refusals_to(journal: Journal, actor: str) -> OnRefusal:
     """Return a listener that writes refusals to a journal, with the id of the task. A full disk does not stop it."""
+
+    from kingdom.journal import JournalError
+    from kingdom.journal.catalog import SoldierRefused
 
     def on_refusal(order: Order, reason: str) -> None:
         with contextlib.suppress(JournalError):

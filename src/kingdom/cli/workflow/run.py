@@ -158,6 +158,8 @@ async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> in
 
 def _parse_options(given: Sequence[str]) -> dict[str, Any]:
     """Return the options; a value is YAML, so that lists and numbers can be given."""
+    if not given:
+        return {}
     import yaml
 
     made: dict[str, Any] = {}

@@ -14,7 +14,8 @@ from pydantic.alias_generators import to_camel
 
 from kingdom.web.envelope import ApiError, ApiModel
 from kingdom.web.views.templates import GitRefFields, McpServerRefFields, TaskFields, TemplateFields, WorkFields
-from kingdom.workflow.adapters.queries import QueryInvalid, check_query
+from kingdom.workflow.adapters.queries import QueryInvalid
+from kingdom.workflow.adapters.query_rendering import check_query
 from kingdom.workflow.errors import NotFound, StillInUse, WorkflowError
 from kingdom.workflow.store import ConcurrentChange
 from kingdom.workflow.template_file import Heading, Retries, checked_name

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 from kingdom.agents.errors import AgentsError
 from kingdom.workflow.adapters.agent_run import AgentRun, AgentRunDeps
 from kingdom.workflow.adapters.environment import WorkEnvironments
-from kingdom.workflow.adapters.orders import AgentSlots, RunLimits
+from kingdom.workflow.adapters.orders import RunLimits
 from kingdom.workflow.adapters.recorder import Recorder, log, retry_while_unavailable
+from kingdom.workflow.adapters.slots import AgentSlots
 from kingdom.workflow.domain.statuses import QueryStatus, ReportStatus
 
 if TYPE_CHECKING:

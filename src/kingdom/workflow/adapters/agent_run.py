@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     from kingdom.agents.port import AgentEvent, Agents, Order, Outcome, Running
     from kingdom.workflow.adapters.environment import WorkEnvironment, WorkMcpFiles
-    from kingdom.workflow.adapters.orders import AgentSlots
     from kingdom.workflow.adapters.recorder import Recorder
+    from kingdom.workflow.adapters.slots import AgentSlots
     from kingdom.workflow.domain.work import Task, Work
 
 _MAX_RESENDS: Final = 3  # of a run that died with its engine, in one attempt

@@ -1,4 +1,4 @@
-"""The order of one agent run: its prompt and its limits, and how many runs there may be at once.
+"""The order of one agent run: its prompt and its limits.
 
 The engine options of a Work go to the engine, but for those that limit the run: ``profile`` (read, edit, full),
 ``timers`` ({first_output, silence, total, …} in seconds), ``caps`` ({turns, tokens, cost_usd}), ``sandbox: required``,
@@ -7,8 +7,6 @@ and ``network``, the hosts that a confined run may reach besides its model.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -19,78 +17,12 @@ from kingdom.agents.port import Caps, Order, Profile, SandboxMode, Timers
 from kingdom.agents.sandbox.egress import HostRule
 from kingdom.agents.untrusted import ANSWER, clean, cut_middle, fence
 from kingdom.workflow.domain.statuses import TaskStatus
-from kingdom.workflow.errors import WorkflowError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kingdom.workflow.adapters.environment import WorkEnvironment
     from kingdom.workflow.domain.work import Task, Work
-
-
-# ── slots ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-SLOTS_VARIABLE: Final = "KINGDOM_WORKFLOW_AGENTS"
-_DEFAULT_SLOTS: Final = 8  # an agent takes some hundred MiB and, at times, a core
-
-
-class InvalidSetting(WorkflowError):
-    """An invalid value of an environment variable."""
-
-    code = "USR_SETTING"
-
-
-class AgentSlots:
-    """Limits how many agents run at once; others wait in order."""
-
-    def __init__(self, slots: int = _DEFAULT_SLOTS) -> None:
-        self._free = slots
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    async def enter(self) -> None:
-        """Wait for a slot and take it."""
-        if self._free > 0 and not self._waiting:
-            self._free -= 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.leave()  # it was granted while we were cancelled
-            else:
-                self._waiting.remove(turn)
-            raise
-
-    def enter_over_limit(self) -> None:
-        """Take a slot even if none is free: for an agent that runs already."""
-        self._free -= 1
-
-    def leave(self) -> None:
-        """Release a slot."""
-        self._free += 1
-        while self._free > 0 and self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                self._free -= 1
-                turn.set_result(None)
-
-
-def agent_slots_from(environ: Mapping[str, str]) -> int:
-    """Return how many agents may run at once; raise :class:`InvalidSetting`."""
-    word = environ.get(SLOTS_VARIABLE, "")
-    if not word:
-        return _DEFAULT_SLOTS
-    if not word.isdecimal() or int(word) < 1:
-        raise InvalidSetting(
-            f"{SLOTS_VARIABLE}={word!r:.40} is invalid: set the number of agents that may run at once, such as 8"
-        )
-    return int(word)
-
-
-# ── orders ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 RunKind = Literal["query", "report"]

@@ -1,0 +1,67 @@
+"""Agents that are loaded while git works: their modules take longer to import than the rest of a command."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kingdom.workflow.adapters.agent_client import RunnerAgentClient
+    from kingdom.workflow.domain.work import Report, Task, Work
+
+
+class LoadedAgents:
+    """An :class:`kingdom.workflow.ports.AgentClient` that makes its client, in a thread, when an engine starts.
+
+    With works to recover the engine waits for it; otherwise the first call does. A process without an engine makes it
+    when it is first used.
+    """
+
+    def __init__(self, make: Callable[[], RunnerAgentClient]) -> None:
+        self._make = make
+        self._loading: asyncio.Task[RunnerAgentClient] | None = None
+
+    async def start(self, work: Work) -> None:
+        """Prepare for the queries of a Work."""
+        await (await self._client()).start(work)
+
+    async def send_query(self, work: Work, task: Task, text: str) -> None:
+        """Send a query and return at once."""
+        await (await self._client()).send_query(work, task, text)
+
+    async def write_report(self, work: Work, task: Task, report: Report) -> None:
+        """Start the report of a task and return at once."""
+        await (await self._client()).write_report(work, task, report)
+
+    async def stop(self, work_id: str, *, record: bool = True) -> None:
+        """Stop the agent of a Work."""
+        await (await self._client()).stop(work_id, record=record)
+
+    async def recover(self, works: Sequence[Work]) -> None:
+        """Find the runs of these works; see :meth:`RunnerAgentClient.recover`."""
+        if self._loading is not None or works:
+            await (await self._client()).recover(works)
+        else:
+            self._loading = asyncio.create_task(self._load(recover=True), name="load-agents")
+
+    async def forget(self, work_id: str) -> None:
+        """Delete the files of a Work's runs."""
+        await (await self._client()).forget(work_id)
+
+    async def close(self) -> None:
+        """Detach from all runs."""
+        if self._loading is not None:
+            await (await self._client()).close()
+
+    async def _client(self) -> RunnerAgentClient:
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._load(), name="load-agents")
+        return await asyncio.shield(self._loading)
+
+    async def _load(self, *, recover: bool = False) -> RunnerAgentClient:
+        client = await asyncio.to_thread(self._make)
+        if recover:
+            await client.recover(())
+        return client
