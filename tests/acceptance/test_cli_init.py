@@ -11,9 +11,11 @@ import pytest
 from kingdom.base.yamlfile import load_yaml
 from kingdom.court.chamberlain.config import ChamberlainConfig
 from kingdom.court.config import load_system
+from kingdom.court.envoy.config import load_envoy
 from kingdom.court.home import Home
 from kingdom.court.packages.installed import load_generals
-from tests.support.command import kingdom, kingdom_json
+from kingdom.court.sentinel.config import load_sentinel
+from tests.support.command import kingdom, kingdom_json, kingdom_tty
 
 
 def tree(root: Path) -> dict[str, tuple[bytes, int]]:
@@ -105,6 +107,55 @@ def test_the_generals_to_begin_with_can_be_chosen_and_added_later(tmp_path: Path
     result = kingdom("init", str(root), "--general", "gen-x")
     assert result.returncode == 1
     assert "there is no shipped general 'gen-x', only gen-briefing, gen-jira, gen-pr, gen-test" in result.stderr
+
+
+CHOSEN = ("--engine", "codex", "--repo", "acme/shop", "--repo", "acme/web", "--messages", "slack", "--language", "ko")
+
+
+def chosen(root: Path) -> tuple[object, ...]:
+    """What a home was made with."""
+    home = Home(root)
+    generals = load_generals(home)
+    assert generals.problems == []
+    github, slack = load_sentinel(home).github, load_envoy(home).slack
+    engines = {package.manifest.engine.name for package in generals.by_name.values()}
+    watched = None if github is None else (github.notifications, github.repos)
+    return engines, watched, slack.enabled, load_system(home).locale
+
+
+def test_what_a_court_begins_with_can_be_given(tmp_path: Path) -> None:
+    root = tmp_path / "court"
+    result = kingdom("init", str(root), "--general", "gen-jira", "--general", "gen-pr", *CHOSEN)
+    assert result.returncode == 0, result.stderr
+    assert chosen(root) == ({"codex"}, (False, ["acme/shop", "acme/web"]), True, "ko")
+    assert "export GITHUB_TOKEN=…" in result.stdout
+    assert "# Further settings:\n# github:" in (root / "config/sentinel.yaml").read_text("utf-8")
+
+
+def test_on_a_terminal_it_asks_for_what_was_not_given(tmp_path: Path) -> None:
+    root = tmp_path / "court"
+    code, screen = kingdom_tty("init", str(root), "--language", "en", answer="codex\nacme/shop acme/web\nslack\n")
+    assert code == 0, screen
+    for question in ("Which agents do the work?", "Which GitHub repositories", "Where do messages go?"):
+        assert question in screen
+    assert "In which language?" not in screen
+    assert chosen(root) == ({"codex"}, (False, ["acme/shop", "acme/web"]), True, "en")
+    code, screen = kingdom_tty("init", str(root))
+    assert (code, "?" in screen) == (0, False), "a home that exists asks nothing"
+
+
+def test_enter_is_the_default_and_yes_asks_nothing(tmp_path: Path) -> None:
+    code, screen = kingdom_tty("init", str(tmp_path / "a"), answer="\n\n\n\n")
+    assert code == 0, screen
+    code, screen = kingdom_tty("init", str(tmp_path / "b"), "--yes")
+    assert (code, "?" in screen) == (0, False)
+    assert chosen(tmp_path / "a") == chosen(tmp_path / "b") == ({"claude"}, None, None, "en")
+
+
+def test_a_word_that_is_no_repository_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
+    result = kingdom("init", str(tmp_path / "court"), "--repo", "https://example.org/acme")
+    assert (result.returncode, list(tmp_path.iterdir())) == (1, [])
+    assert "is not a repository: write its owner and name, such as acme/shop" in result.stderr
 
 
 def test_a_folder_of_something_else_is_refused_and_with_force_left_as_it_is(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from kingdom.base.files import write_atomic
 from kingdom.court.config import check_timezone, load_system
 from kingdom.court.errors import CourtError
 from kingdom.court.home import MARKER, Home
+from kingdom.court.packages.installed import MANIFEST_FILE
 from kingdom.court.packages.installer import install_package
 from kingdom.court.queues import declare_queues, open_queues
 
@@ -50,6 +51,43 @@ _FILES: Final = {
 _IGNORED_NAMES: Final = {".git"}  # a folder with only these counts as empty
 
 
+_ENGINE_SECTION: Final = re.compile(r"(?m)^engine:(?: claude\b.*|(?:\n  .*)+)")  # of a shipped manifest
+_SECTION_STARTS: Final = {"sentinel.yaml": "# github:\n", "envoy.yaml": "# slack:\n"}  # the commented sections
+
+
+@dataclass(frozen=True, slots=True)
+class HomeChoices:
+    """What a new home begins with. It is written into its commented files, where it can be changed later."""
+
+    engine: Literal["claude", "codex"] = "claude"
+    """The engine of the generals that are installed."""
+    repos: tuple[str, ...] = ()
+    """Repositories on GitHub to watch, such as ``acme/shop``."""
+    slack: bool = False
+    """Whether messages go to Slack. Its tokens come from environment variables."""
+    locale: Literal["en", "ko"] = "en"
+    """The language of messages."""
+
+    def __post_init__(self) -> None:
+        for repo in self.repos:
+            if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
+                raise CannotInitHome(f"{repo!r:.100} is not a repository: write its owner and name, such as acme/shop")
+
+    def applied_to(self, template: str, text: str) -> str:
+        """Return the text of a configuration file with the choices in it."""
+        if template == "system.yaml":
+            return text.replace("\nlocale: en ", f"\nlocale: {self.locale} ", 1)
+        section = ""
+        if template == "sentinel.yaml" and self.repos:
+            section = f"github:\n  notifications: false\n  repos: [{', '.join(self.repos)}]\n\n"
+        if template == "envoy.yaml" and self.slack:
+            section = "slack:\n  enabled: true\n\n"
+        if not section:
+            return text
+        start = _SECTION_STARTS[template]
+        return text.replace(start, f"{section}# Further settings:\n{start}", 1)
+
+
 class CannotInitHome(CourtError):
     """The folder cannot become a home."""
 
@@ -70,20 +108,23 @@ def shipped_generals() -> list[str]:
     return sorted(folder.name for folder in SHIPPED_GENERALS_DIR.iterdir() if folder.is_dir())
 
 
-async def create_home(root: Path, generals: Iterable[str] | None = None, *, force: bool = False) -> InitResult:
+async def create_home(
+    root: Path, generals: Iterable[str] | None = None, *, force: bool = False, choices: HomeChoices | None = None
+) -> InitResult:
     """Create the home of a court, or add what is missing in one.
 
     ``generals`` are names of shipped generals; by default a new home gets :data:`DEFAULT_GENERALS` and an existing one
-    none. Raises :class:`CannotInitHome` for a folder that has other files, unless ``force`` is set. Nothing is
-    overwritten.
+    none. ``choices`` apply to what is created now. Raises :class:`CannotInitHome` for a folder that has other files,
+    unless ``force`` is set. Nothing is overwritten.
     """
     home = Home(root)
+    choices = choices or HomeChoices()
     wanted = _checked_generals(generals)
     result = InitResult(home, created=not home.exists)
     if result.created:
         _check_free(home.root, force=force)
         wanted = DEFAULT_GENERALS if wanted is None else wanted
-    _make_files(result)  # first, because it writes the marker: after an interruption the call can be repeated
+    _make_files(result, choices)  # first, because it writes the marker: after an interruption the call can be repeated
     _make_folders(result)
     queues = _names(home.queue)
     async with open_queues(load_system(home).queue_url(home)) as bus:
@@ -92,6 +133,7 @@ async def create_home(root: Path, generals: Iterable[str] | None = None, *, forc
     for name in wanted or ():
         if not home.general(name).exists():
             install_package(home, SHIPPED_GENERALS_DIR / name)
+            _set_engine(home.general(name) / MANIFEST_FILE, choices.engine)
             result.added.append(f"config/generals/{name}/")
     return result
 
@@ -127,7 +169,13 @@ def _files_in(root: Path) -> Iterator[Path]:
         yield from (Path(folder) / name for name in names)
 
 
-def _make_files(result: InitResult) -> None:
+def _set_engine(manifest: Path, engine: str) -> None:
+    if engine != "claude":
+        text = manifest.read_text(encoding="utf-8")
+        write_atomic(manifest, _ENGINE_SECTION.sub(f"engine: {engine}", text, count=1))
+
+
+def _make_files(result: InitResult, choices: HomeChoices) -> None:
     for relative, template in _FILES.items():
         path = result.home.root / relative
         if os.path.lexists(path):
@@ -136,7 +184,7 @@ def _make_files(result: InitResult) -> None:
         text = (TEMPLATES_DIR / template).read_text(encoding="utf-8")
         if relative == MARKER:
             text = re.sub(r"(?m)^timezone: UTC *(?=#)", f"timezone: {local_timezone()} ".ljust(24), text)
-        write_atomic(path, text)
+        write_atomic(path, choices.applied_to(template, text))
         result.added.append(relative)
 
 

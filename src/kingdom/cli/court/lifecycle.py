@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kingdom.court.home import Home
-    from kingdom.court.init_home import InitResult
+    from kingdom.court.init_home import HomeChoices, InitResult
     from kingdom.court.supervisor.logs import Announce
     from kingdom.web.record import ServerRecord
 
@@ -48,34 +48,71 @@ WantedBy={target}
 
 
 @command()
-@argument("directory", type=PATH, metavar="DIR", help="The folder that becomes the home of the court.")
+@argument(
+    "directory", type=PATH, metavar="DIR", default=Path("court"), help="The folder that becomes the home of the court."
+)
 @click.option(
     "--general",
     multiple=True,
     metavar="NAME",
     help="A general to install, instead of gen-pr and gen-briefing; may be repeated.",
 )
+@click.option("--engine", type=click.Choice(["claude", "codex"]), help="The engine of the generals. [default: claude]")
+@click.option("--repo", multiple=True, metavar="OWNER/NAME", help="A GitHub repository to watch; may be repeated.")
+@click.option("--messages", type=click.Choice(["console", "slack"]), help="Where messages go. [default: console]")
+@click.option("--language", type=click.Choice(["en", "ko"]), help="The language of messages. [default: en]")
+@click.option("--yes", "-y", is_flag=True, help="Ask nothing; use the defaults.")
 @click.option("--force", is_flag=True, help="Allow a folder that has other files in it. Overwrites nothing.")
 @json_option
-def init(directory: Path, general: tuple[str, ...], force: bool, json: bool) -> None:
+def init(
+    directory: Path,
+    general: tuple[str, ...],
+    engine: str | None,
+    repo: tuple[str, ...],
+    messages: str | None,
+    language: str | None,
+    yes: bool,
+    force: bool,
+    json: bool,
+) -> None:
     """Create the home of a court.
 
-    Creates folders, queues, configuration and the first generals. Run again, it adds what is missing and changes
-    nothing else.
+    Creates folders, queues, configuration and the first generals. On a terminal it asks for what was not given. Run
+    again, it adds what is missing and changes nothing else.
     """
     import asyncio
 
-    from kingdom.court.init_home import create_home
+    from kingdom.court.home import Home
+    from kingdom.court.init_home import HomeChoices, create_home
 
+    asks = not (yes or json or Home(directory).exists) and sys.stdin.isatty() and sys.stdout.isatty()
     with errors_reported():
-        founded = asyncio.run(create_home(directory, general or None, force=force))
+        choices = HomeChoices(
+            _chosen("Which agents do the work?", engine, ["claude", "codex"], asks),
+            repo or (_asked_repos() if asks else ()),
+            _chosen("Where do messages go?", messages, ["console", "slack"], asks) == "slack",
+            _chosen("In which language?", language, ["en", "ko"], asks),
+        )
+        founded = asyncio.run(create_home(directory, general or None, force=force, choices=choices))
     if json:
         output.print_json({"home": str(founded.home.root), "new": founded.created, "made": founded.added})
     else:
-        _print_founded(founded, directory)
+        _print_founded(founded, directory, choices)
 
 
-def _print_founded(founded: InitResult, directory: Path) -> None:
+def _chosen(question: str, given: str | None, words: list[str], asks: bool) -> Any:
+    """Return what was given, else ask, else the first word."""
+    if given is not None or not asks:
+        return given or words[0]
+    return click.prompt(question, type=click.Choice(words), default=words[0])
+
+
+def _asked_repos() -> tuple[str, ...]:
+    question = "Which GitHub repositories shall it watch, such as acme/shop? (several with spaces, Enter for none)"
+    return tuple(click.prompt(question, default="", show_default=False).split())
+
+
+def _print_founded(founded: InitResult, directory: Path, choices: HomeChoices) -> None:
     for name in founded.added:
         output.say(f"  + {name}")
     if not founded.added:
@@ -87,6 +124,10 @@ def _print_founded(founded: InitResult, directory: Path) -> None:
     output.say(f"{founded.home.root} is the home of a court now. Next steps:")
     if founded.home.root != Path.cwd():
         output.say(f"  cd {directory}")
+    if choices.repos:
+        output.say("  export GITHUB_TOKEN=…                      then kingdom connect github checks it")
+    if choices.slack:
+        output.say("  export SLACK_BOT_TOKEN=… SLACK_APP_TOKEN=… then kingdom connect slack checks them")
     output.say("  kingdom general ls                         list the generals and the events they handle")
     output.say("  kingdom doctor                             check that everything they need is installed")
     output.say("  kingdom up                                 start the court")
