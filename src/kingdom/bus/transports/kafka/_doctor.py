@@ -13,7 +13,7 @@ _SHOWN: Final = 3  # topics that one message names
 _SAFE_REPLICAS: Final = 3
 
 
-async def examine(clients: KafkaClients) -> list[Check]:
+async def examine(clients: KafkaClients, own_clock: bool) -> list[Check]:
     """Run every check, in the order an operator would look."""
     prefix = clients.settings.prefix
     try:
@@ -31,14 +31,16 @@ async def examine(clients: KafkaClients) -> list[Check]:
     return [
         brokers,
         Check("topics", "ok", f"schema {SCHEMA}, {len(streams)} streams with the prefix {prefix!r}"),
-        _clock(configs),
+        _clock(configs, own_clock),
         _retention(configs),
         _replicas(cluster, names),
         _in_sync(cluster, names, configs),
     ]
 
 
-def _clock(configs: dict[str, dict[str, str]]) -> Check:
+def _clock(configs: dict[str, dict[str, str]], own_clock: bool) -> Check:
+    if own_clock:
+        return Check("clock", "warning", "connect(clock=…) replaces that of the brokers", "leave it out, but for tests")
     wrong = [name for name, config in configs.items() if config.get("message.timestamp.type") != "LogAppendTime"]
     if wrong:
         return Check(

@@ -373,7 +373,7 @@ class KafkaTransport:
         return purged
 
     async def doctor(self) -> list[Check]:
-        return await examine(self._clients)
+        return await examine(self._clients, self._own_clock)
 
     def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
         async def add() -> None:
