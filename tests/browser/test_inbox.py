@@ -92,6 +92,28 @@ async def test_items_are_settled_in_place_one_by_one_and_many_at_once(visitor: V
     assert retried.json()["data"]["total"] == 1
 
 
+async def test_a_workflow_s_question_is_answered_on_its_page_and_it_asks_and_has_not_failed(visitor: Visitor) -> None:
+    templates = (await visitor.web.client.get("/api/workflow-templates")).json()["data"]["items"]
+    made = await post(visitor, "/api/workflows", {"templateId": templates[0]["id"]})
+    await post(visitor, f"/api/workflows/{made['id']}/start", {})
+    async with visitor.page(f"/workflows/{made['id']}") as page:
+        asked = page.locator(".k-asking")
+        await expect(asked).to_contain_text(ASKED, timeout=PATIENCE)
+        await expect(asked).to_contain_text("build asks you")
+        await expect(page.locator(".k-workflow-head .k-badge")).to_have_text("asks")
+        await expect(page.locator("#main")).not_to_contain_text("failed")
+        await expect(page.locator("#main")).not_to_contain_text("agent is working")
+        await expect(page.get_by_role("button", name="Retry")).to_be_hidden()
+        await page.goto(f"{visitor.web.url}/workflows")
+        await expect(page.locator("tbody tr", has_text="choose a colour").first).to_contain_text("asks")
+        await page.goto(f"{visitor.web.url}/workflows/{made['id']}")
+        await shoot(page, "workflow-asks")
+        await asked.get_by_placeholder("Your answer").fill("right, and upwards")
+        await asked.get_by_placeholder("Your answer").press("Enter")
+        await expect(asked).to_have_count(0, timeout=PATIENCE)
+        await expect(page.locator(".k-workflow-head .k-badge")).to_have_text("completed", timeout=PATIENCE)
+
+
 async def test_the_browser_notifies_those_who_ask_for_it(visitor: Visitor) -> None:
     async with visitor.page("/inbox") as page:
         await page.evaluate(

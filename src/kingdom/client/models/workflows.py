@@ -387,6 +387,7 @@ class WorkflowFull(TypedDict):
     worksTotal: int
     worksCompleted: int
     worksFailed: int
+    asking: bool
     running: list[str]
     costUsd: float
     tokens: int
@@ -422,6 +423,7 @@ class WorkflowSummary(TypedDict):
     worksTotal: int
     worksCompleted: int
     worksFailed: int
+    asking: bool
     running: list[str]
     costUsd: float
     tokens: int

@@ -94,6 +94,7 @@ _TONE_BY_STATUS: Final[dict[str, Tone]] = {
     "limited": "warn",
     "attention": "bad",
     "question": "warn",
+    "asking": "warn",
     "review": "warn",
     "failed_task": "bad",
     "failed_workflow": "bad",

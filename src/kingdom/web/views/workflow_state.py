@@ -75,6 +75,7 @@ def summary_facts(workflow: Workflow) -> SummaryFacts:
         **workflow_summary(workflow),
         "reason": workflow.reason,
         "worksFailed": list(statuses.values()).count(WorkStatus.FAILED),
+        "asking": WorkStatus.WAITING in statuses.values(),
     }
     running = tuple(work_id for work_id, status in statuses.items() if status is WorkStatus.RUNNING)
     return SummaryFacts(workflow.version, facts, running)

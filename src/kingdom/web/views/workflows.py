@@ -58,6 +58,7 @@ class WorkflowSummary(ApiModel):
     works_total: int = Field(examples=[3])
     works_completed: int = Field(examples=[1])
     works_failed: int = Field(examples=[0])
+    asking: bool = Field(description="Whether an agent waits for the answer of a person.", examples=[False])
     running: list[str] = Field(description="Names of the running works.", examples=[["fix"]])
     cost_usd: float = Field(description="Cost of the ended runs.", examples=[0.42])
     tokens: int = Field(examples=[18210])

@@ -225,8 +225,12 @@ WORDS: Final[dict[str, str]] = {
 
 
 WORKFLOW_WORDS: Final[dict[str, str]] = {
+    "checkpoint.views": "Side by side or inline",
+    "checkpoint.sides": "Side by side",
+    "checkpoint.inline": "Inline",
+    "workflow.status.ASKING": "asks",
+    "workflow.asked": "{work} asks you",
     "act.add": "Add",
-    "act.answer": "Answer",
     "act.cancel": "Cancel",
     "act.delete": "Delete",
     "act.fork": "Fork",
@@ -361,7 +365,6 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "template.works": "Works",
     "workflow.after": "after {names}",
     "workflow.answer": "Answer",
-    "workflow.ask.answer": "Answer the agent's question",
     "workflow.ask.back": (
         "The repositories are reset to it, and works after it restart. Dropped commits are kept under rescue refs."
     ),
@@ -442,7 +445,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "workflow.status.RELEASED": "released",
     "workflow.status.RESUMING": "resuming",
     "workflow.status.RUNNING": "running",
-    "workflow.status.WAITING": "waiting",
+    "workflow.status.WAITING": "asks",
     "workflow.template": "Template",
     "workflow.tokens": "{count} tokens in {runs} runs",
     "workflow.variables": "Variables of its queries",

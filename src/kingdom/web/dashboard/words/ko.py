@@ -225,8 +225,12 @@ WORDS: Final[dict[str, str]] = {
 
 
 WORKFLOW_WORDS: Final[dict[str, str]] = {
+    "checkpoint.views": "나란히 또는 한 줄로",
+    "checkpoint.sides": "나란히",
+    "checkpoint.inline": "한 줄로",
+    "workflow.status.ASKING": "질문 중",
+    "workflow.asked": "{work}의 질문",
     "act.add": "추가",
-    "act.answer": "답변",
     "act.cancel": "취소",
     "act.delete": "삭제",
     "act.fork": "포크",
@@ -358,7 +362,6 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "template.works": "단계",
     "workflow.after": "{names} 이후",
     "workflow.answer": "답변",
-    "workflow.ask.answer": "에이전트의 질문에 답변",
     "workflow.ask.back": (
         "저장소를 그 시점으로 되돌리고 이후 단계를 다시 시작합니다. 버려지는 커밋은 rescue ref에 보관됩니다."
     ),
@@ -439,7 +442,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "workflow.status.RELEASED": "해제됨",
     "workflow.status.RESUMING": "재개 중",
     "workflow.status.RUNNING": "실행 중",
-    "workflow.status.WAITING": "답변 대기",
+    "workflow.status.WAITING": "질문 중",
     "workflow.template": "템플릿",
     "workflow.tokens": "실행 {runs}회, 토큰 {count}개",
     "workflow.variables": "질의의 변수",

@@ -18,7 +18,6 @@ from kingdom.web.api.workflows import (
 from kingdom.web.dashboard.components import button, confirm, dialog_box, labelled, run_and_notify, tag, text
 from kingdom.web.dashboard.formats import page_url
 from kingdom.web.envelope import parse_body
-from kingdom.web.views.workflows import read_workflow
 
 if TYPE_CHECKING:
     from kingdom.web.dashboard.visit import Visit
@@ -42,16 +41,9 @@ class WorkflowActions:
         """Pause the workflow: stop its agents."""
         await self._execute("PauseWorkflow", self._words("workflow.did.pause"))
 
-    async def answer(self) -> None:
-        """Answer the question of an agent."""
-        full = await read_workflow(self._visit.context, self._workflow)
-        asked = next((task.question for work in full.works if work.status == "WAITING" for task in work.tasks
-                      if task.question), "")  # fmt: skip
-        given = await ask_for_name(
-            self._visit, self._words("workflow.ask.answer"), asked or "", "", self._words("act.answer")
-        )
-        if given is not None:
-            await self._execute("AnswerWorkflow", self._words("workflow.did.answer"), text=given)
+    async def answer(self, given: str) -> bool:
+        """Answer the question of an agent. Returns whether it was done."""
+        return await self._execute("AnswerWorkflow", self._words("workflow.did.answer"), text=given)
 
     async def retry(self) -> None:
         """Resume at the task where the workflow stopped."""

@@ -104,6 +104,12 @@ class WorkRow:
 class _TaskRow:
     task: WorkTaskInfo
     span: TimeSpan | None
+    waiting: bool
+    """Its work waits for the answer to a question."""
+
+    @property
+    def status(self) -> str:
+        return "WAITING" if self.waiting and self.task.status == "RUNNING" else str(self.task.status)
 
 
 class Timeline:
@@ -160,7 +166,8 @@ class Timeline:
             mark.set_visibility(work.checkpoint_id is not None)
             if work.checkpoint_id is not None:
                 mark.props["href"] = page_url("workflows", self._workflow, "checkpoints", work.checkpoint_id)
-            tasks.show(_TaskRow(task, span) for task, span in zip(work.tasks, new.spans, strict=True))
+            waiting = work.status == "WAITING"
+            tasks.show(_TaskRow(task, span, waiting) for task, span in zip(work.tasks, new.spans, strict=True))
 
         update(seen)
         return update
@@ -184,14 +191,14 @@ class Timeline:
 
         def update(new: _TaskRow) -> None:
             task = new.task
-            update_badge(status, words.of("workflow.status", task.status), task.status)
-            update_text(state, self._state(task))
+            update_badge(status, words.of("workflow.status", new.status), new.status)
+            update_text(state, self._state(new))
             update_text(attempt, words("workflow.attempt", number=task.attempt) if task.attempt > 1 else "")
             update_text(error, task.error)
             query.set_text(task.query)
             answer_label.set_visibility(bool(task.response))
             update_text(answer, task.response)
-            self._timed(task.id, took, new.span, running=task.status == "RUNNING")
+            self._timed(task.id, took, new.span, running=new.status == "RUNNING")
             ready = task.report_status == "COMPLETED" and task.report_id is not None
             report.set_visibility(ready)
             if ready:
@@ -200,11 +207,11 @@ class Timeline:
         update(seen)
         return update
 
-    def _state(self, task: WorkTaskInfo) -> str:
+    def _state(self, row: _TaskRow) -> str:
         """Describe what a running task is doing."""
-        if task.status != "RUNNING":
+        if row.status != "RUNNING":
             return ""
-        return self._words("workflow.writing" if task.report_status == "GENERATING" else "workflow.asking")
+        return self._words("workflow.writing" if row.task.report_status == "GENERATING" else "workflow.asking")
 
     def _timed(self, item_id: str, label: ui.label, span: TimeSpan | None, *, running: bool) -> None:
         self._running.pop(item_id, None)

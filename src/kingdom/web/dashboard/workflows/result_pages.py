@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 from nicegui import ui
 
-from kingdom.web.dashboard.components import badge, button, code, empty, labelled, link, tag, text
+from kingdom.web.dashboard.components import badge, button, code, empty, labelled, link, tab, tag, text
 from kingdom.web.dashboard.formats import court_timezone, format_minute, page_url
 from kingdom.web.dashboard.shell import page, page_head
 from kingdom.web.dashboard.visit import Visit
@@ -37,10 +37,11 @@ _MAX_DIFF_LINE_CHARS: Final = 2000  # lines of minified code are longer
 
 
 class DiffTable(ui.element, component="diff_table.js"):
-    """A side-by-side diff as one element. The browser renders the rows, as text."""
+    """A diff as one element, side by side or inline. The browser renders the rows, as text, in colours of the code."""
 
-    def __init__(self, rows: Sequence[list[Any]], label: str) -> None:
+    def __init__(self, rows: Sequence[list[Any]], label: str, *, inline: bool) -> None:
         super().__init__()
+        self._props["inline"] = inline
         self._props["rows"] = list(rows)
         self._props["label"] = label
 
@@ -70,12 +71,15 @@ def _line_text(line: DiffLine | None) -> str | None:
 # ── Checkpoint page ──
 
 
+INLINE: Final = "inline"
 _MAX_ROWS_SHOWN: Final = 3000  # of all files together; further files open on request
 _STATUS_OF_CHANGE: Final = {"added": "completed", "deleted": "failed"}
 
 
 @page("/workflows/{workflow_id}/checkpoints/{checkpoint_id}", title="checkpoint.title", nav="workflows")
-async def checkpoint_page(visit: Visit, workflow_id: str, checkpoint_id: str, against: str = "") -> None:
+async def checkpoint_page(
+    visit: Visit, workflow_id: str, checkpoint_id: str, against: str = "", view: str = ""
+) -> None:
     """The page of a checkpoint: its changes since the start of its work, of the branch, or since another checkpoint."""
     words = visit.words
     full = await read_workflow(visit.context, workflow_id)
@@ -99,11 +103,20 @@ async def checkpoint_page(visit: Visit, workflow_id: str, checkpoint_id: str, ag
         text(format_minute(point.created_at, await court_timezone(visit)), "k-muted")
         if not point.valid:
             text(words("checkpoint.left"), "k-badge k-tone-idle")
-        _draw_against(visit, full, point, against)
-    _draw_changes(visit, diff)
+        _draw_against(visit, full, point, against, view)
+        _draw_views(visit, full, point, against, view)
+    _draw_changes(visit, diff, inline=view == INLINE)
 
 
-def _draw_against(visit: Visit, full: WorkflowFull, point: CheckpointInfo, against: str) -> None:
+def _draw_views(visit: Visit, full: WorkflowFull, point: CheckpointInfo, against: str, view: str) -> None:
+    """Draw the choice between side by side and inline."""
+    with tag("nav", "k-tabs", aria_label=visit.words("checkpoint.views")):
+        for name, words in (("", "checkpoint.sides"), (INLINE, "checkpoint.inline")):
+            target = page_url("workflows", full.id, "checkpoints", point.id, against=against, view=name)
+            tab(visit.words(words), target, chosen=(view == INLINE) == (name == INLINE))
+
+
+def _draw_against(visit: Visit, full: WorkflowFull, point: CheckpointInfo, against: str, view: str) -> None:
     words = visit.words
     others = {
         one.id: words("checkpoint.against.one", work=one.work_name or one.work_id, number=one.attempt)
@@ -113,13 +126,13 @@ def _draw_against(visit: Visit, full: WorkflowFull, point: CheckpointInfo, again
     choices = {"": words("checkpoint.against.before"), BASE_POINT: words("checkpoint.against.base"), **others}
 
     def choose() -> None:
-        ui.navigate.to(page_url("workflows", full.id, "checkpoints", point.id, against=field.value))
+        ui.navigate.to(page_url("workflows", full.id, "checkpoints", point.id, against=field.value, view=view))
 
     field = ui.select(choices, value=against if against in choices else "", on_change=choose)
     labelled(field.props("outlined dense").classes("k-field k-against"), words("checkpoint.against"))
 
 
-def _draw_changes(visit: Visit, diff: CheckpointDiff) -> None:
+def _draw_changes(visit: Visit, diff: CheckpointDiff, *, inline: bool) -> None:
     words = visit.words
     if not any(repository.files for repository in diff.repositories):
         empty(words("checkpoint.same"), words("checkpoint.same.hint"), page=True)
@@ -135,7 +148,7 @@ def _draw_changes(visit: Visit, diff: CheckpointDiff) -> None:
                 text(words("checkpoint.files", count=len(repository.files)), "k-muted")
             _draw_file_list(visit, number, repository.files)
             for place, file in enumerate(repository.files):
-                room = _draw_file(visit, f"file-{number}-{place}", file, room)
+                room = _draw_file(visit, f"file-{number}-{place}", file, room, inline=inline)
             if repository.truncated:
                 text(words("checkpoint.more"), "k-muted", name="div")
 
@@ -148,7 +161,7 @@ def _draw_file_list(visit: Visit, number: int, files: list[ChangedFile]) -> None
                 link(_file_name(file), f"#file-{number}-{place}", "k-mono k-wrap")
 
 
-def _draw_file(visit: Visit, anchor: str, file: ChangedFile, room: int) -> int:
+def _draw_file(visit: Visit, anchor: str, file: ChangedFile, room: int, *, inline: bool) -> int:
     words = visit.words
     rows, more = diff_rows(file)
     with tag("section", "k-card k-file", id=anchor, aria_label=file.path):
@@ -162,19 +175,19 @@ def _draw_file(visit: Visit, anchor: str, file: ChangedFile, room: int) -> int:
             return room
         with tag("div", "k-scroll", tabindex="0", role="group", aria_label=file.path) as body:
             if len(rows) <= room:
-                DiffTable(rows, file.path)
+                DiffTable(rows, file.path, inline=inline)
             else:
-                _draw_later(visit, body, rows, file.path)
+                _draw_later(visit, body, rows, file.path, inline=inline)
         if file.truncated or more:
             text(words("checkpoint.cut"), "k-muted k-pad", name="div")
     return max(0, room - len(rows))
 
 
-def _draw_later(visit: Visit, body: Element, rows: list[list[object]], label: str) -> None:
+def _draw_later(visit: Visit, body: Element, rows: list[list[object]], label: str, *, inline: bool) -> None:
     def show() -> None:
         body.clear()
         with body:
-            DiffTable(rows, label)
+            DiffTable(rows, label, inline=inline)
 
     button(visit.words("checkpoint.show", count=len(rows)), show).classes("k-pad")
 
@@ -200,6 +213,15 @@ _REPORT_TAGS: Final = frozenset(
 )  # fmt: skip
 
 
+class CodeBlock(ui.element, component="code_block.js"):
+    """A block of code in the colours of its language, as one element."""
+
+    def __init__(self, code: str, language: str) -> None:
+        super().__init__()
+        self._props["code"] = code
+        self._props["language"] = language
+
+
 def draw_report(markdown: str) -> None:
     """Draw a report, which an agent wrote in Markdown, as elements.
 
@@ -217,8 +239,7 @@ def _draw_node(node: SyntaxTreeNode) -> None:
     if node.type in ("root", "inline"):
         _draw_nodes(node.children)
     elif node.type in ("fence", "code_block"):
-        with tag("pre", tabindex="0"):
-            text(node.content, name="code")
+        CodeBlock(node.content.removesuffix("\n"), node.info.split(" ")[0] if node.type == "fence" else "")
     elif node.type == "code_inline":
         text(node.content, name="code")
     elif node.type in ("hr", "hardbreak"):

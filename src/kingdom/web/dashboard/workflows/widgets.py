@@ -125,6 +125,11 @@ def update_badge(shown: ui.label, word: str, status: str) -> None:
     shown.classes(replace=f"k-badge k-tone-{status_tone(status)}")
 
 
+def workflow_status(status: str, *, asking: bool) -> str:
+    """Return the status that people are shown: a workflow that is paused for a question asks."""
+    return "ASKING" if asking and status == "PAUSED" else status
+
+
 def update_progress(bar: Element, fill: Element, done: int, total: int, *, bad: bool) -> None:
     """Set a progress bar to ``done`` of ``total``."""
     bar.props.update({"aria-valuemax": str(total), "aria-valuenow": str(done)})

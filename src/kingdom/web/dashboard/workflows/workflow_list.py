@@ -14,7 +14,7 @@ from kingdom.web.dashboard.formats import court_timezone, format_minute, format_
 from kingdom.web.dashboard.refresh import PageRefresher
 from kingdom.web.dashboard.shell import page, page_head
 from kingdom.web.dashboard.visit import Visit
-from kingdom.web.dashboard.workflows.widgets import search_box, update_badge, update_progress
+from kingdom.web.dashboard.workflows.widgets import search_box, update_badge, update_progress, workflow_status
 from kingdom.web.envelope import Page
 from kingdom.web.views.workflows import WorkflowSummary, list_workflows
 
@@ -134,7 +134,8 @@ class _WorkflowTable:
             cost = text("", "k-num", name="td")
 
         def update(new: WorkflowSummary) -> None:
-            update_badge(status, self._words.of("workflow.status", new.status), new.status)
+            shown = workflow_status(new.status, asking=new.asking)
+            update_badge(status, self._words.of("workflow.status", shown), shown)
             about.set_text(new.reason or ", ".join(new.running))
             count.set_text(f"{new.works_completed}/{new.works_total}")
             update_progress(bar, fill, new.works_completed, new.works_total, bad=bool(new.works_failed))

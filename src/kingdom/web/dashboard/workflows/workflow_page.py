@@ -13,6 +13,7 @@ from kingdom.web.dashboard.components import badge, button, card, link, tag, tex
 from kingdom.web.dashboard.formats import court_timezone, format_minute, format_usd, page_url
 from kingdom.web.dashboard.refresh import PageRefresher
 from kingdom.web.dashboard.shell import page, page_head
+from kingdom.web.dashboard.task_actions import draw_answer_form
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.dashboard.workflows.actions import WorkflowActions
 from kingdom.web.dashboard.workflows.panels import (
@@ -25,10 +26,10 @@ from kingdom.web.dashboard.workflows.panels import (
     WorktreeList,
 )
 from kingdom.web.dashboard.workflows.progress import Durations, Timeline, WorkGraph, layout_graph
-from kingdom.web.dashboard.workflows.widgets import update_badge, update_progress, update_text
+from kingdom.web.dashboard.workflows.widgets import update_badge, update_progress, update_text, workflow_status
 from kingdom.web.views.rescues import RescueInfo, list_rescues
 from kingdom.web.views.workflow_output import WorkflowUsage, read_usage
-from kingdom.web.views.workflows import LandingInfo, WorkflowEvent, WorkflowFull, read_workflow
+from kingdom.web.views.workflows import LandingInfo, WorkflowEvent, WorkflowFull, WorkTaskInfo, read_workflow
 from kingdom.workflow.domain.statuses import WORKFLOW_ACTIVE_STATUSES
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ class ActionButtons:
         with place:
             self._start = self._button(words("act.start"), commands.start, "play_arrow", "primary")
             self._pause = self._button(words("act.pause"), commands.pause, "pause", "primary")
-            self._answer = self._button(words("act.answer"), commands.answer, "reply", "primary")
             self._retry = self._button(words("act.retry"), commands.retry, "play_arrow", "primary")
             self._resume = self._button(words("act.resume.last"), commands.resume, "replay")
             self._land = self._button(words("act.land"), commands.land, "merge")
@@ -68,10 +68,10 @@ class ActionButtons:
         stopped = any(work.status in _STOPPED_STATUSES for work in full.works)
         self._start.set_visibility("start" in allowed)
         self._pause.set_visibility("pause" in allowed)
-        self._answer.set_visibility("answer" in allowed)
         for one in (self._retry, self._resume):
             one.set_visibility("resume" in allowed)
         self._resume.set_visibility("resume" in allowed and stopped)
+        self._retry.set_visibility("resume" in allowed and not full.asking)  # an answer makes it go on
         self._retry.set_text(self._retry_words[stopped])
         self._land.set_visibility("land" in allowed)
         self._plan.set_enabled("modify" in allowed)
@@ -116,13 +116,15 @@ class StatusCard:
 
     def show(self, full: WorkflowFull, usage: WorkflowUsage) -> None:
         words = self._words
-        update_badge(self._status, words.of("workflow.status", full.status), full.status)
+        status = workflow_status(full.status, asking=full.asking)
+        update_badge(self._status, words.of("workflow.status", status), status)
         update_progress(self._bar, self._fill, full.works_completed, full.works_total, bad=bool(full.works_failed))
         self._count.set_text(words("workflow.progress", done=full.works_completed, total=full.works_total))
         self._cost.set_text(format_usd(usage.cost_usd))
         self._tokens.set_text(words("workflow.tokens", count=f"{usage.tokens.total:,}", runs=usage.runs))
         idle = full.status in WORKFLOW_ACTIVE_STATUSES and not full.engine_running
-        update_text(self._reason, words("workflow.engine.none") if idle else full.reason)
+        reason = None if full.asking else full.reason  # the question stands below
+        update_text(self._reason, words("workflow.engine.none") if idle else reason)
         if full.landings != self._landed:
             self._landed = full.landings
             self._landings.clear()
@@ -140,6 +142,39 @@ class StatusCard:
             text(landing.branch, "k-mono k-muted")
             if landing.error:
                 text(landing.error, "k-reason k-wrap", name="div")
+
+
+class QuestionCard:
+    """The question of an agent that waits for an answer. Text typed into it survives a refresh."""
+
+    def __init__(self, visit: Visit, commands: WorkflowActions, zone: tzinfo) -> None:
+        self._visit = visit
+        self._commands = commands
+        self._zone = zone
+        self._place = tag("div", "k-asked")
+        self._shown: tuple[str, WorkTaskInfo] | None = None
+
+    def show(self, full: WorkflowFull) -> None:
+        """Show the open question, if there is one."""
+        works = [work for work in full.works if work.status == "WAITING"] if "answer" in full.allowed else []
+        asked = next(((work.name, task) for work in works for task in work.tasks if task.question), None)
+        if asked == self._shown:
+            return
+        self._shown = asked
+        self._place.clear()
+        if asked is not None:
+            with self._place:
+                self._draw(full.id, *asked)
+
+    def _draw(self, workflow_id: str, work: str, task: WorkTaskInfo) -> None:
+        words = self._visit.words
+        with card(words("workflow.asked", work=work), "k-asking"), tag("div", "k-stack"):
+            if task.deadline is not None:
+                at = format_minute(task.deadline, self._zone)
+                text(words("court.deadline", at=at), "k-small k-muted", name="p")
+            draw_answer_form(
+                self._visit, workflow_id, task.question or "", task.choices, self._commands.answer, lambda: None
+            )
 
 
 _TICK_SECONDS: Final = 1.0
@@ -204,6 +239,7 @@ class _PageParts:
         words = visit.words
         self._durations: Durations = Durations() if before is None else before._durations
         self._facts = StatusCard(visit, full, zone)
+        self._question = QuestionCard(visit, commands, zone)
         with tag("div", "k-grid") as self._grid:
             with tag("div", "k-column k-col-7"):
                 with card(words("workflow.graph")):
@@ -233,6 +269,7 @@ class _PageParts:
         full = look.full
         self._durations.take(look.events)
         self._facts.show(full, look.usage)
+        self._question.show(full)
         self._graph.show(layout_graph(full.works))
         self._timeline.show(full.works, self._durations, look.usage.by_work)
         self._voices.active = full.status not in _RESTING_STATUSES or bool(look.events)
