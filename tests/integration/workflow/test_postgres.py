@@ -8,6 +8,7 @@ import pytest
 
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.engine import EngineAlreadyRunning, WorkflowEngine
+from kingdom.workflow.store import ConcurrentChange
 from kingdom.workflow.store.transactions import STREAM
 from kingdom.workflow.usecases.lifecycle import pause_workflow, resume_workflow, start_workflow
 from tests.support.workflow_fakes import Stopper, World, house, opened, survived
@@ -41,6 +42,27 @@ async def test_many_workflows_at_once_whose_agents_answer_whenever_they_like(pos
         assert set(here.world.sent.values()) == {1}
         everything = await here.parts.store.events(None, 0, 10_000)
         assert [event.position for event in everything] == list(range(1, len(everything) + 1))
+
+
+async def test_of_two_transactions_that_change_a_task_the_second_is_refused(postgres_url: str) -> None:
+    async with opened(postgres_url, World()) as parts:
+        workflow_id = await created(parts, *PLAN)
+        async with parts.store.reading() as tx:
+            work_id = (await tx.works.of_workflow(workflow_id))[0].id
+
+        async def change(name: str, meanwhile: str | None = None) -> None:
+            async with parts.store.transaction() as tx:
+                part = await tx.works.find_at_work(work_id)
+                assert part is not None
+                if meanwhile is not None:
+                    await change(meanwhile)
+                part.tasks[0].name = name
+                await tx.works.save(part)
+
+        with pytest.raises(ConcurrentChange):
+            await change("mine", meanwhile="theirs")
+        async with parts.store.reading() as tx:
+            assert (await tx.works.get(work_id)).tasks[0].name == "theirs"
 
 
 @pytest.mark.parametrize("at", [26, 35, 44, 53, 62])

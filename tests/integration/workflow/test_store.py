@@ -13,7 +13,7 @@ import pytest
 
 from kingdom.workflow.domain.events import GitDeleted, WorkflowCreated, WorkflowStarted
 from kingdom.workflow.domain.resources import Checkpoint, Committed, Git, GitRef, McpServer, McpServerRef, WorkTree
-from kingdom.workflow.domain.statuses import WorkStatus, WorkTreeStatus
+from kingdom.workflow.domain.statuses import TaskStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.work import Task, Work
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Workflow, WorkflowTemplate
 from kingdom.workflow.errors import NotFound
@@ -82,6 +82,51 @@ async def test_every_aggregate_comes_back_as_it_was(store: DatabaseStore) -> Non
         assert await tx.checkpoints.of_workflow(whole.id) == [point]
         assert (await tx.work_trees.of_workflow(whole.id))[0].status is WorkTreeStatus.CREATING
         assert await tx.works.with_status("RUNNING", "PAUSED") == [part]
+
+
+async def test_a_step_reads_few_tasks_of_a_work_and_leaves_the_others_as_they_are(store: DatabaseStore) -> None:
+    tasks = [Task(f"task-{number}", number, f"t{number}", "do it") for number in range(9)]
+    async with store.transaction() as tx:
+        await tx.works.save(Work("work-1", "wf-1", 0, "one", tasks))
+    async with store.transaction() as tx:
+        part = await tx.works.find_at_work("work-1", "task-7")
+        assert part is not None
+        assert [task.id for task in part.tasks] == ["task-0", "task-1", "task-7"]
+        for number in range(6):  # one after the other, further than was read
+            task = await tx.works.next_task(part)
+            assert task is not None
+            assert task.id == f"task-{number}"
+            task.send()
+            task.respond("done")
+            task.complete()
+        part.task("task-7").name = "changed"
+        await tx.works.save(part)
+        (whole,) = await tx.works.of_workflow("wf-1")
+        assert whole is part, "one object within a transaction, with what it was changed to"
+        assert [task.id for task in whole.tasks] == [f"task-{number}" for number in range(9)]
+    async with store.reading() as tx:
+        stored = await tx.works.get("work-1")
+        assert [task.status for task in stored.tasks] == [TaskStatus.COMPLETED] * 6 + [TaskStatus.PENDING] * 3
+        assert [task.name for task in stored.tasks] == ["t0", "t1", "t2", "t3", "t4", "t5", "t6", "changed", "t8"]
+
+
+async def test_tasks_that_are_taken_out_are_gone_and_deleting_a_work_deletes_its_tasks(store: DatabaseStore) -> None:
+    async with store.transaction() as tx:
+        await tx.works.save(Work("work-1", "wf-1", 0, "one", [Task(f"task-{n}", n, "t", "q") for n in range(3)]))
+    async with store.transaction() as tx:
+        mine = await tx.works.get("work-1")
+        del mine.tasks[1]
+        await tx.works.save(mine)
+    async with store.transaction() as tx:
+        left = await tx.works.get("work-1")
+        assert [task.id for task in left.tasks] == ["task-0", "task-2"]
+    left.tasks.pop()
+    async with store.transaction() as tx:
+        await tx.works.save(left)  # another transaction read it
+        assert [task.id for task in (await tx.works.of_workflow("wf-1"))[0].tasks] == ["task-0"]
+        await tx.works.delete("work-1")
+    async with store.session(readonly=True) as session:
+        assert not await session.fetch("SELECT 1 FROM wf_task")
 
 
 async def test_what_is_not_there_is_not_found(store: DatabaseStore) -> None:

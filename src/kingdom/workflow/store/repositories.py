@@ -258,16 +258,22 @@ class TableRepository(Generic[A]):
         self._changes = {}
 
     async def _write(self, item: A, before: int) -> None:
+        update, values = self._update(item, before)
+        self._written(item, await self._session.fetch(update, *values))
+
+    def _update(self, item: A, before: int) -> tuple[str, tuple[object, ...]]:
+        """Return the statement that writes a changed item, and its values. It returns a row if nobody else wrote it."""
         item_id: str = item.id  # type: ignore[attr-defined]
         columns, body = self._columns(item), self._body(item)
         if self._stored.get(item_id) == columns:
-            update, values = self._sql(_UPDATE_BODY), (before + 1, body, item_id, before)
-        else:
-            named = "".join(f", {name} = ?" for name in self._table.more)
-            update = self._sql(_UPDATE).replace("{columns}", named)
-            values = (*columns, before + 1, body, item_id, before)  # type: ignore[assignment]
-        self._check(await self._session.fetch(update, *values), item_id)
-        self._stored[item_id] = columns
+            return self._sql(_UPDATE_BODY), (before + 1, body, item_id, before)
+        named = "".join(f", {name} = ?" for name in self._table.more)
+        return self._sql(_UPDATE).replace("{columns}", named), (*columns, before + 1, body, item_id, before)
+
+    def _written(self, item: A, rows: Sequence[Row]) -> None:
+        item_id: str = item.id  # type: ignore[attr-defined]
+        self._check(rows, item_id)
+        self._stored[item_id] = self._columns(item)
 
     def pending_writes(self) -> dict[str, PendingWrite]:
         """Return copies of what was saved and is not written yet."""

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from kingdom.workflow.domain.plan import WorkHead
 from kingdom.workflow.domain.statuses import TaskStatus, WorkStatus
@@ -52,7 +52,25 @@ _WRITE_TASKS: Final = """
     INSERT INTO wf_task (work_id, id, rank, status, body) VALUES {rows}
     ON CONFLICT (work_id, id) DO UPDATE SET rank = excluded.rank, status = excluded.status, body = excluded.body
 """
+_WRITE_BOTH: Final = """
+    WITH written AS ({update}), tasks AS (
+        INSERT INTO wf_task (work_id, id, rank, status, body)
+        SELECT * FROM (VALUES {rows}) AS task (work_id, id, rank, status, body) WHERE EXISTS (SELECT FROM written)
+        ON CONFLICT (work_id, id) DO UPDATE SET rank = excluded.rank, status = excluded.status, body = excluded.body
+    )
+    SELECT id FROM written
+"""
+_PLAIN_ROW: Final = "(?, ?, ?, ?, ?)"
+_TYPED_ROW: Final = "(?::text, ?::text, ?::integer, ?::text, ?::text)"
 _DELETE_TASKS: Final = "DELETE FROM wf_task WHERE work_id = ?"
+
+
+class _TaskRow(NamedTuple):
+    work_id: str
+    id: str
+    rank: int
+    status: str
+    body: str
 
 
 class WorkRepository(TableRepository[Work]):
@@ -61,6 +79,7 @@ class WorkRepository(TableRepository[Work]):
     def __init__(self, session: DatabaseSession, before_write: Callable[[], Awaitable[None]]) -> None:
         super().__init__(session, WORKS, before_write)
         self._found: dict[str, WorkStatus] = {}  # the statuses that this transaction found, by id
+        self._first: dict[str, set[str]] = {}  # by work id, ids of tasks that no open task before them is missing for
         self._tasks: dict[str, dict[str, str]] = {}  # the stored bodies of tasks that were read, by work id
 
     # ── parts of a Work ───────────────────────────────────────────────────────────────────────────────────────
@@ -81,6 +100,9 @@ class WorkRepository(TableRepository[Work]):
                 workflows._read(rows[0][3:6])
             found = self._read(rows[0][:3])
             self._add_tasks(found, ((work_id, *row[6:]) for row in rows if row[6] is not None))
+            first = {task.id for task in found.tasks if task.id != task_id}
+            # With fewer, the given task is one of the first, or there are no others.
+            self._first[work_id] = first if len(first) == _NEXT_TASKS else {*first, task_id}
         elif found.partial and task_id and all(task.id != task_id for task in found.tasks):
             rows = await self._session.fetch(f"{_SELECT_TASKS} WHERE work_id = ? AND id = ?", work_id, task_id)
             self._add_tasks(found, rows)
@@ -95,7 +117,7 @@ class WorkRepository(TableRepository[Work]):
 
     async def next_task(self, work: Work) -> Task | None:
         """Return the running task or else the next one; None if all are done."""
-        if work.current_task is None and work.partial:
+        if work.partial and (work.current_task is None or work.current_task.id not in self._first.get(work.id, ())):
             marks = ", ".join("?" * len(work.tasks))
             rows = await self._session.fetch(
                 f"{_SELECT_TASKS} WHERE work_id = ? AND {_OPEN} AND id NOT IN ({marks}) "
@@ -103,6 +125,9 @@ class WorkRepository(TableRepository[Work]):
                 work.id, *(task.id for task in work.tasks),
             )  # fmt: skip
             self._add_tasks(work, rows)
+            all_read = len(rows) < _NEXT_TASKS
+            known = {task.id for task in work.tasks} if all_read else {row[1] for row in rows}
+            self._first.setdefault(work.id, set()).update(known)
         return work.current_task
 
     def status_changed(self, work: Work) -> bool:
@@ -168,24 +193,34 @@ class WorkRepository(TableRepository[Work]):
         await self._write_tasks(item)
 
     async def _write(self, item: Work, before: int) -> None:
-        await super()._write(item, before)
-        await self._write_tasks(item)
+        rows, gone = self._changed_tasks(item)
+        if self._session.nests_inserts and item.id in self._tasks and not gone and 0 < len(rows) <= _MAX_ROWS:
+            update, values = self._update(item, before)  # both in one statement: one round trip less per step
+            sql = _rows_sql(_WRITE_BOTH, len(rows), _TYPED_ROW).replace("{update}", update)
+            self._written(item, await self._session.fetch(sql, *values, *chain(*rows)))
+            self._tasks[item.id] |= {row.id: row.body for row in rows}
+        else:
+            await super()._write(item, before)
+            await self._write_tasks(item)
+
+    def _changed_tasks(self, work: Work) -> tuple[builtins.list[_TaskRow], set[str]]:
+        """Return the tasks that differ from what is stored, and the ids of those that were taken out."""
+        stored = self._tasks.get(work.id, {})
+        rows = [_TaskRow(work.id, task.id, task.order, str(task.status), encode(task)) for task in work.tasks]
+        return [row for row in rows if stored.get(row.id) != row.body], stored.keys() - {row.id for row in rows}
 
     async def _write_tasks(self, work: Work) -> None:
-        """Write the tasks that differ from what is stored; delete those that were taken out."""
-        bodies = {task.id: encode(task) for task in work.tasks}
-        stored = self._tasks.get(work.id)
-        if stored is None:  # another transaction read it
-            if not work.partial:
-                await self._session.fetch(_DELETE_TASKS, work.id)
-            stored = {}
-        changed = [task for task in work.tasks if stored.get(task.id) != bodies[task.id]]
-        for part in _chunks(changed):
-            rows = ((work.id, task.id, task.order, str(task.status), bodies[task.id]) for task in part)
-            await self._session.fetch(_rows_sql(_WRITE_TASKS, len(part)), *chain(*rows))
-        for task_id in stored.keys() - bodies.keys():
+        if work.id not in self._tasks and not work.partial:  # another transaction read it
+            await self._session.fetch(_DELETE_TASKS, work.id)
+        rows, gone = self._changed_tasks(work)
+        for part in _chunks(rows):
+            await self._session.fetch(_rows_sql(_WRITE_TASKS, len(part), _PLAIN_ROW), *chain(*part))
+        for task_id in gone:
             await self._session.fetch(f"{_DELETE_TASKS} AND id = ?", work.id, task_id)
-        self._tasks[work.id] = bodies
+        known = self._tasks.setdefault(work.id, {})
+        known |= {row.id: row.body for row in rows}
+        for task_id in gone:
+            del known[task_id]
 
     def _body(self, item: Work) -> str:
         return encode(item, _NOT_IN_BODY)
@@ -217,5 +252,5 @@ def _chunks(items: Sequence[Any]) -> Iterable[Sequence[Any]]:
 
 
 @cache
-def _rows_sql(statement: str, count: int) -> str:
-    return statement.replace("{rows}", ", ".join(["(?, ?, ?, ?, ?)"] * count))
+def _rows_sql(statement: str, count: int, row: str) -> str:
+    return statement.replace("{rows}", ", ".join([row] * count))
