@@ -333,7 +333,8 @@ def test_a_question_is_answered_on_the_command_line(desk: Desk) -> None:
     assert "kingdom workflow answer small TEXT" in said
     shown = desk.show(workflow)
     assert (shown["works"][1]["status"], shown["works"][1]["error"]) == ("WAITING", None)
-    assert shown["works"][1]["tasks"][0]["question"] == "Red or blue? (choices: red, blue)"
+    task = shown["works"][1]["tasks"][0]
+    assert (task["question"], task["choices"]) == ("Red or blue?", ["red", "blue"])
     desk.template()
     desk.run("workflow", "answer", workflow, "blue")
     assert desk.show(workflow)["status"] == "COMPLETED"

@@ -106,7 +106,7 @@ async def test_an_agent_that_is_killed_from_outside_is_a_failure(office: Office)
 async def test_a_question_is_told_and_the_conversation_goes_on_with_the_answer(office: Office) -> None:
     script = [{"ask": {"question": "Red or blue?", "choices": ["red", "blue"]}}]
     await office.ask(await office.hire("scripted", {"script": script}, task(retries=3)))
-    assert await office.hear() == of(QuestionAsked(WORK, "task-1", "Red or blue? (choices: red, blue)"))
+    assert await office.hear() == of(QuestionAsked(WORK, "task-1", "Red or blue?", ["red", "blue"]))
     kept = await office.work()
     assert kept.session_id is not None, "the conversation goes on with the answer"
 
