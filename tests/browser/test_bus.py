@@ -56,6 +56,7 @@ async def test_one_selected_and_all_of_a_type_are_requeued_after_asking_back(vis
         await expect(letters).to_have_count(2, timeout=PATIENCE)
         assert await _dead(visitor) == {"evt-test-0", "evt-test-1"}
 
+        await expect(page.get_by_role("dialog")).to_have_count(0)
         await page.get_by_role("button", name="Requeue all of this type").click()
         await expect(page.get_by_role("dialog")).to_contain_text("Requeue 2 dead letters?")
         await _confirm(page)
