@@ -119,5 +119,10 @@ async def test_a_failed_task_is_done_once_more(place: Place) -> None:
         await expect(page.locator("#main")).to_contain_text("the build is red")
         await page.get_by_role("button", name="Retry").click()
         await page.get_by_role("dialog").get_by_role("button", name="Retry").click()
+        first = page.url.rpartition("/")[2]
+        again = page.locator("[data-related=retriedAs]")  # links lead both ways
+        await expect(again).to_be_visible(timeout=PATIENCE)
+        await again.click()
+        await expect(page.locator("[data-related=retryOf]")).to_have_text(first)
         await page.goto(f"{place.visitor.web.url}/tasks?general=gen-broken")
         await expect(page.locator("tbody tr", has_text="failed")).to_have_count(2, timeout=PATIENCE)

@@ -347,13 +347,11 @@ def _index_entry(stored: StoredDocument, inode: int) -> IndexEntry:
         for name, value in document.items()
         if value is None or isinstance(value, str | int | float)
     }
-    subject = subject_of(document)
     fields |= {
         "id": stored.id,
         "status": stored.state if stored.state == INVALID else fields.get("status"),
         "created_at": document.get("created_at") or timestamp(at),
-        "subject": subject,
-        "title": _title(document),
+        **index_fields(document),
     }
     if document.get("type") == "resume":
         fields["original_task_id"] = _value_at(document, "payload.original_task_id")
@@ -361,6 +359,11 @@ def _index_entry(stored: StoredDocument, inode: int) -> IndexEntry:
     text = f"{' '.join(str(value) for value in fields.values())} {_text(document)}"
     words = text[:_MAX_SEARCH_CHARS].casefold()
     return IndexEntry(stored.id, stored.state, at, fields, words, frozenset(links_of(stored)), stored.path, inode)
+
+
+def index_fields(document: dict[str, Any]) -> dict[str, str | None]:
+    """Return ``subject`` and ``title`` of a document, where it has them."""
+    return {"subject": subject_of(document), "title": _title(document)}
 
 
 def _title(document: dict[str, Any]) -> str | None:

@@ -31,6 +31,7 @@ from kingdom.client.models.court import OpenQuestion as OpenQuestion
 from kingdom.client.models.court import PayloadPreview as PayloadPreview
 from kingdom.client.models.court import QueueState as QueueState
 from kingdom.client.models.court import Ready as Ready
+from kingdom.client.models.court import RelatedTask as RelatedTask
 from kingdom.client.models.court import ReportDocument as ReportDocument
 from kingdom.client.models.court import Requeued as Requeued
 from kingdom.client.models.court import ResentMessage as ResentMessage

@@ -280,6 +280,13 @@ class Ready(TypedDict):
     checked: list[str]
 
 
+class RelatedTask(TypedDict):
+    """Another task that belongs to one."""
+
+    taskId: str
+    relation: Literal["retryOf", "retriedAs", "resumes", "resumedAs"]
+
+
 ReportDocument = dict[str, Any]
 
 
@@ -404,6 +411,10 @@ class TaskState(TypedDict):
     shownStatus: str
     question: dict[str, Any] | None
     answer: TaskAnswer | None
+    subject: str | None
+    title: str | None
+    durationSeconds: float | None
+    related: list[RelatedTask]
     soldiers: list[SoldierState]
     spent: TaskCost
     actions: list[str]

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, S
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 from nicegui import ui
 
@@ -70,6 +71,26 @@ def text(content: object, classes: str = "", name: str = "span") -> ui.label:
 def link(content: str, target: str, classes: str = "") -> ui.link:
     """Create a link to a page of the dashboard."""
     return ui.link(content, target).classes(classes)
+
+
+_LINK_SCHEMES: Final = ("http", "https", "mailto")
+
+
+def web_element(url: str) -> Element:
+    """Create a link to another site if the URL is a web address, else a plain element."""
+    try:
+        leads_to_web = urlsplit(url).scheme.lower() in _LINK_SCHEMES
+    except ValueError:  # http://[nothing]/
+        leads_to_web = False
+    if not leads_to_web:
+        return tag("span")
+    return tag("a", href=url, target="_blank", rel="noopener noreferrer nofollow")
+
+
+def web_link(url: str) -> None:
+    """Show a URL from outside; a web address is a link."""
+    with web_element(url):
+        text(url, "k-wrap")
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from kingdom.web.dashboard.components import (
     code,
     empty,
     facts,
+    figure,
     link,
     list_row,
     part,
@@ -28,8 +29,16 @@ from kingdom.web.dashboard.components import (
     tab,
     tag,
     text,
+    web_link,
 )
-from kingdom.web.dashboard.formats import court_timezone, format_clock, format_count, format_datetime, format_usd
+from kingdom.web.dashboard.formats import (
+    court_timezone,
+    format_clock,
+    format_count,
+    format_datetime,
+    format_span,
+    format_usd,
+)
 from kingdom.web.dashboard.refresh import FOLLOW_SECONDS, SLOW_SECONDS, PageRefresher
 from kingdom.web.dashboard.shell import page, page_head
 from kingdom.web.dashboard.task_actions import answer_text, draw_question
@@ -155,20 +164,23 @@ async def task_page(visit: Visit, task_id: str, soldier: str | None = None) -> N
     """The page of one task: result, transcript, trace, facts, payload."""
     words, zone = visit.words, await court_timezone(visit)
     load = partial(_read, visit, task_id)
-    await load()  # an unknown task raises here, and the error replaces the page
+    first = await load()  # an unknown task raises here, and the error replaces the page
 
     def concerns(event: LiveEvent) -> bool:
         return task_id in str(event.data)
 
     refresher = PageRefresher(visit, concerns)
     story = PageRefresher(visit, concerns, every=_TRACE_SECONDS)
-    actions = page_head(task_id, above=(words("nav.tasks"), "/tasks"))
+    actions = page_head(about_task(first), above=(words("nav.tasks"), "/tasks"))
     await refresher.panel(actions, load, lambda state: _draw_actions(visit, task_id, state, refresher))
     asked = tag("div", "k-asked")
     await refresher.panel(
         asked, partial(_asked, visit, task_id), lambda found: _draw_question(visit, zone, task_id, *found, refresher)
     )
-    with tag("div", "k-grid"):
+    with tag("div", "k-card k-card-body k-task-lead"):
+        lead = tag("div", "k-stack")
+    await refresher.panel(lead, load, lambda state: _draw_lead(visit, task_id, state))
+    with tag("div", "k-grid k-below"):
         with tag("div", "k-column k-col-8"):
             with card(words("task.result")) as (body, _):
                 pass
@@ -188,7 +200,7 @@ async def task_page(visit: Visit, task_id: str, soldier: str | None = None) -> N
             await refresher.panel(body, load, lambda state: _draw_facts(visit, zone, state))
             with card(words("task.payload")) as (body, _):
                 pass
-            await refresher.panel(body, load, _draw_payload)
+            await refresher.panel(body, load, partial(_draw_payload, visit))
 
 
 async def _read(visit: Visit, task_id: str) -> TaskState:
@@ -214,6 +226,31 @@ def _draw_actions(visit: Visit, task_id: str, state: TaskState, refresher: PageR
         button(words("task.retry"), partial(act, "retry"))
     if "cancel" in state.actions:
         button(words("task.cancel"), partial(act, "cancel"), kind="danger")
+
+
+def about_task(state: TaskState) -> str:
+    """Return what a task is about: its subject and title, or its id."""
+    return " ".join(filter(None, (state.subject, state.title))) or str(state.task.get("id"))
+
+
+def _draw_lead(visit: Visit, task_id: str, state: TaskState) -> None:
+    """Draw how long it took, what it cost, who does it, what came of it, and the tasks before and after it."""
+    words, result = visit.words, state.result or {}
+    with tag("div", "k-figures"):
+        figure(format_span(state.duration_seconds, words, step=1), words("task.duration"))
+        figure(format_usd(state.spent.cost_usd), words("task.spent"))
+        figure(str(state.task.get("target_general") or "–"), words("task.general"))
+    outcome = result.get("error") or result.get("summary")
+    if outcome:
+        text(str(outcome), f"k-wrap {'k-text-bad' if result.get('error') else 'k-strong'}", name="p")
+    links = result.get("links")
+    with tag("div", "k-row k-wrapping k-small"):
+        text(task_id, "k-mono k-muted")
+        for one in links if isinstance(links, list) else ():
+            web_link(str(one))
+        for related in state.related:
+            text(words(f"task.{related.relation}"), "k-muted")
+            link(related.task_id, f"/tasks/{related.task_id}", "k-mono").props["data-related"] = related.relation
 
 
 def _draw_question(
@@ -255,12 +292,14 @@ def _draw_result(visit: Visit, state: TaskState) -> None:
     if result is None:
         empty(words("task.result.none"), words("task.result.hint"))
         return
-    said = [("summary", "k-wrap k-strong"), ("error", "k-wrap k-text-bad")]
-    with tag("div", "k-stack"):
-        for name, classes in said:
-            if result.get(name):
-                text(str(result[name]), classes, name="p")
-        code(_json({name: value for name, value in result.items() if name not in dict(said)}))
+    _folded(words("task.raw"), result)
+
+
+def _folded(title: str, document: dict[str, Any]) -> None:
+    """Draw a raw document, folded."""
+    with tag("details", "k-details"):
+        text(title, "k-small k-muted", name="summary")
+        code(_json(document))
 
 
 def _draw_soldiers(task_id: str, state: TaskState, chosen: str | None) -> None:
@@ -293,6 +332,7 @@ def _trace_row(visit: Visit, zone: tzinfo, number: int, step: TraceLine) -> List
 def _draw_facts(visit: Visit, zone: tzinfo, state: TaskState) -> None:
     words, task = visit.words, state.task
     found = [
+        (words("task.id"), str(task.get("id") or "–")),
         (words("task.general"), str(task.get("target_general") or "–")),
         (words("task.type"), str(task.get("type") or "–")),
         (words("task.priority"), str(task.get("priority") or "–")),
@@ -313,8 +353,8 @@ def _draw_facts(visit: Visit, zone: tzinfo, state: TaskState) -> None:
     facts(found)
 
 
-def _draw_payload(state: TaskState) -> None:
-    code(_json(state.task.get("payload") or {}))
+def _draw_payload(visit: Visit, state: TaskState) -> None:
+    _folded(visit.words("task.raw"), state.task.get("payload") or {})
 
 
 def _json(value: object) -> str:

@@ -24,6 +24,7 @@ from kingdom.court.queues import EVENTS, STREAMS, TASKS
 from kingdom.court.sentinel.webhooks import WebhookReceiver
 from kingdom.court.soldiers import SoldierIndex, TranscriptTails
 from kingdom.web.envelope import ApiModel
+from kingdom.web.views.task_links import TaskLinkIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -167,6 +168,7 @@ class CourtViewState:
         self.services = services
         self.indexes = {stream: DocumentIndex(services, stream) for stream in STREAMS}
         self.questions = QuestionIndex(services, self.indexes[TASKS], self.indexes[EVENTS])
+        self.task_links = TaskLinkIndex()
         self.roster = SoldierIndex(services.home)
         self.readers = OverviewReaders(services.home, self.roster)
         self._ledger = Ledger(services.home.ledger)

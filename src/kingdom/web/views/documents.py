@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from kingdom.base.files import read_json
 from kingdom.court.budget import ledger_lines
 from kingdom.court.commands import allowed_actions, find_task
-from kingdom.court.document_index import text_filters, valid_entries
+from kingdom.court.document_index import index_fields, text_filters, valid_entries
 from kingdom.court.history import read_history
 from kingdom.court.home import check_name
 from kingdom.court.models import timestamp
@@ -23,6 +23,7 @@ from kingdom.web.envelope import ApiError, ApiModel, cursor_of, cursor_position,
 from kingdom.web.views.court_state import court_state
 from kingdom.web.views.questions import TaskAnswer, open_question, read_answer, with_shown_status
 from kingdom.web.views.redaction import json_safe, valid_text
+from kingdom.web.views.task_links import RelatedTask
 
 if TYPE_CHECKING:
     from kingdom.court.document_index import EntryFilter, IndexEntry
@@ -253,6 +254,10 @@ class TaskState(ApiModel):
         description="The open question, if any. `deadline` is the time at which the court goes on without an answer."
     )
     answer: TaskAnswer | None = Field(description="The answer to its question, if it has one.")
+    subject: str | None = Field(description="Subject, such as a pull request.", examples=["acme/shop#7"])
+    title: str | None = Field(description="Title in the payload.", examples=["Discounts"])
+    duration_seconds: float | None = Field(description="How long it took, or takes until now; null before it starts.")
+    related: list[RelatedTask] = Field(description="Tasks that it retries or resumes, and those that do so with it.")
     soldiers: list[SoldierState]
     spent: TaskCost
     actions: list[str] = Field(
@@ -296,6 +301,8 @@ async def read_task(context: WebContext, task_id: str) -> TaskState:
     settled = await view_state.questions.refresh()
     state = await asyncio.to_thread(_task_state, context, task, actions)
     state.shown_status = view_state.questions.shown_status(task.id, state.shown_status, settled)
+    entries = await view_state.indexes[TASKS].newest()
+    state.related = view_state.task_links.of(task.id, task.document, entries)
     if state.shown_status == ANSWERED:
         state.answer = await read_answer(view_state, task.id)
     return state
@@ -346,6 +353,8 @@ async def _find_document(context: WebContext, stream: str, what: str, document_i
 def _task_state(context: WebContext, task: StoredDocument, actions: list[str]) -> TaskState:
     view_state, home = court_state(context), context.court.home
     result = read_json(home.result(task.id))
+    soldiers = view_state.roster.of_task(task.id)
+    entry = index_fields(task.document)
     return TaskState(
         task=json_safe(task.document),
         problem=None if task.problem is None else valid_text(task.problem),
@@ -354,10 +363,22 @@ def _task_state(context: WebContext, task: StoredDocument, actions: list[str]) -
         shown_status=str(task.document.get("status") or task.state),
         question=open_question(home, task.id) if "answer" in actions else None,
         answer=None,
-        soldiers=[_soldier(one) for one in view_state.roster.of_task(task.id)],
+        subject=json_safe(entry["subject"]),
+        title=json_safe(entry["title"]),
+        duration_seconds=_duration(result, soldiers, context.clock()),
+        related=[],
+        soldiers=[_soldier(one) for one in soldiers],
         spent=_task_cost(home, task.id),
         actions=actions,
     )
+
+
+def _duration(result: Any, soldiers: list[Soldier], now: float) -> float | None:
+    """Return how long a task took by its result; for one at work, the time since its first soldier started."""
+    if isinstance(result, dict) and isinstance(taken := result.get("duration_seconds"), int | float):
+        return round(float(taken), 3)
+    started = [one.started_at for one in soldiers if one.started_at is not None]
+    return round(max(now - min(started), 0.0), 3) if started and any(one.at_work for one in soldiers) else None
 
 
 def _soldier(soldier: Soldier) -> SoldierState:

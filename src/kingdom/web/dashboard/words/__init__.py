@@ -5,15 +5,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from kingdom.web.dashboard.words import en, ko
-from kingdom.web.dashboard.words import en as _en
-from kingdom.web.dashboard.words import ko as _ko
+from kingdom.web.dashboard.words import en, en_workflows, ko, ko_workflows
 
 LOCALES: Final = ("en", "ko")
 LOCALE_NAMES: Final = {"en": "English", "ko": "한국어"}
 TEXTS: Final[dict[str, dict[str, str]]] = {
-    "en": {**_en.WORDS, **en.WORKFLOW_WORDS},
-    "ko": {**_ko.WORDS, **ko.WORKFLOW_WORDS},
+    "en": {**en.WORDS, **en_workflows.WORKFLOW_WORDS},
+    "ko": {**ko.WORDS, **ko_workflows.WORKFLOW_WORDS},
 }
 
 

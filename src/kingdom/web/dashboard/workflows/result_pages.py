@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 from nicegui import ui
 
-from kingdom.web.dashboard.components import badge, button, code, empty, labelled, link, tab, tag, text
+from kingdom.web.dashboard.components import badge, button, code, empty, labelled, link, tab, tag, text, web_element
 from kingdom.web.dashboard.formats import court_timezone, format_minute, page_url
 from kingdom.web.dashboard.shell import page, page_head
 from kingdom.web.dashboard.visit import Visit
@@ -205,7 +204,6 @@ def _file_name(file: ChangedFile) -> str:
 
 
 _PARSER: Final = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
-_LINK_SCHEMES: Final = ("http", "https", "mailto")
 _MAX_MARKDOWN_CHARS: Final = 200_000  # a longer report is shown as plain text
 _REPORT_TAGS: Final = frozenset(
     {"p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "em", "strong", "s",
@@ -248,10 +246,10 @@ def _draw_node(node: SyntaxTreeNode) -> None:
         text("\n")
     elif node.type == "image":
         source = str(node.attrs.get("src", ""))
-        with _link(source):
+        with web_element(source):
             text(node.content or source)
     elif node.type == "link":
-        with _link(str(node.attrs.get("href", ""))):
+        with web_element(str(node.attrs.get("href", ""))):
             _draw_nodes(node.children)
     elif node.tag in _REPORT_TAGS:
         with tag(node.tag) as made:
@@ -264,17 +262,6 @@ def _draw_node(node: SyntaxTreeNode) -> None:
 def _draw_nodes(nodes: list[SyntaxTreeNode]) -> None:
     for node in nodes:
         _draw_node(node)
-
-
-def _link(url: str) -> Element:
-    """Create a link if the URL is a web address, else plain text."""
-    try:
-        leads_to_web = urlsplit(url).scheme.lower() in _LINK_SCHEMES
-    except ValueError:  # http://[nothing]/
-        leads_to_web = False
-    if not leads_to_web:
-        return tag("span")
-    return tag("a", href=url, target="_blank", rel="noopener noreferrer nofollow")
 
 
 @page("/workflows/{workflow_id}/reports/{report_id}", title="report.title", nav="workflows")
