@@ -36,3 +36,12 @@ def test_postgresql_lives_like_the_model(postgres_url: str) -> None:
 @pytest.mark.kafka
 def test_kafka_lives_like_the_model(kafka_url: str) -> None:
     live(StoreHarness(kafka_url, clock=ManualClock()), examples(4))  # of seconds each
+
+
+@pytest.mark.kafka
+def test_kafka_lives_like_the_model_from_snapshot_to_snapshot(kafka_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that takes the place of one that died begins with a snapshot, and earlier records are gone."""
+    from kingdom.bus.transports.kafka import _shard
+
+    monkeypatch.setattr(_shard, "_GROWTH", 0)
+    live(StoreHarness(f"{kafka_url}&snapshot=4000", clock=ManualClock()), examples(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import sys
 from collections import deque
 from datetime import UTC, datetime
 from itertools import count
@@ -132,6 +133,58 @@ def new_entry(envelope: Envelope, *, seq: int, now: float) -> EventEntry:
         aggregate=aggregate_key(envelope),
         priority=PRIORITIES.index(envelope.priority),
     )
+
+
+def entry_row(entry: EventEntry) -> list[Any]:
+    """Return an entry as a row of JSON values; an event that was only published has a short form."""
+    head = [
+        entry.event_id,
+        entry.type,
+        entry.aggregate,
+        entry.priority,
+        entry.seq,
+        entry.created_at,
+        entry.ready_at,
+    ]
+    if entry.status == "PENDING" and not entry.attempts and entry.error_code is None:
+        return head
+    return [
+        *head,
+        entry.status,
+        entry.attempts,
+        entry.token,
+        entry.worker,
+        entry.until,
+        entry.error_code,
+        entry.error_message,
+        entry.ended_at,
+    ]
+
+
+def entry_from_row(fields: list[Any]) -> EventEntry:
+    """Return the entry of such a row."""
+    event_id, kind, aggregate, priority, seq, created_at, ready_at, *rest = fields
+    entry = EventEntry(
+        event_id,
+        sys.intern(kind),
+        seq=seq,
+        created_at=created_at,
+        ready_at=ready_at,
+        aggregate=aggregate,
+        priority=priority,
+    )
+    if rest:
+        (
+            entry.status,
+            entry.attempts,
+            entry.token,
+            entry.worker,
+            entry.until,
+            entry.error_code,
+            entry.error_message,
+            entry.ended_at,
+        ) = rest
+    return entry
 
 
 def aggregate_key(envelope: Envelope) -> str:

@@ -15,11 +15,11 @@ from kingdom.base.files import temporary_prefix
 from kingdom.base.syncer import Syncer
 from kingdom.bus import connect
 from kingdom.bus.delivery import DeadVerdict, Delivery, DoneVerdict, RetryVerdict
+from kingdom.bus.stream_entry import entry_row
 from kingdom.bus.testing import ManualClock
 from kingdom.bus.transports.files import operations, stream
 from kingdom.bus.transports.files.directories import FileMover
 from kingdom.bus.transports.files.layout import set_up
-from kingdom.bus.transports.files.ledger import entry_row
 from kingdom.bus.transports.files.publisher import publish_now
 from kingdom.bus.transports.files.stream import FileStream
 from tests.support.queue_files import STREAM, QueueFiles, event

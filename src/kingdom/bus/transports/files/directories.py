@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kingdom.base.files import remove_abandoned, temporary_prefix
 from kingdom.bus.errors import InvalidEnvelope
+from kingdom.bus.stream_entry import entry_from_row, entry_row
 from kingdom.bus.transports.files.document import encode_form, mark, parse, read_bytes, read_document, unmark
 from kingdom.bus.transports.files.layout import ACTIVE, REASON, SUFFIX
-from kingdom.bus.transports.files.ledger import FileMove, entry_from_row, entry_row
+from kingdom.bus.transports.files.ledger import FileMove
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from kingdom.base.files import temporary_prefix, write_all
 from kingdom.base.jsontext import encode
 from kingdom.bus.envelope import PRIORITIES
-from kingdom.bus.stream_entry import EventEntry, aggregate_key
+from kingdom.bus.stream_entry import aggregate_key, entry_from_row, entry_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -216,57 +216,6 @@ def new_entry_row(envelope: Envelope, seq: int, now: float) -> list[Any]:
         now,
         now if envelope.not_before is None else max(now, envelope.not_before.timestamp()),
     ]
-
-
-def entry_row(entry: EventEntry) -> list[Any]:
-    """Return an entry as a row of a line; an event that was only published has a short form."""
-    head = [
-        entry.event_id,
-        entry.type,
-        entry.aggregate,
-        entry.priority,
-        entry.seq,
-        entry.created_at,
-        entry.ready_at,
-    ]
-    if entry.status == "PENDING" and not entry.attempts and entry.error_code is None:
-        return head
-    return [
-        *head,
-        entry.status,
-        entry.attempts,
-        entry.token,
-        entry.worker,
-        entry.until,
-        entry.error_code,
-        entry.error_message,
-        entry.ended_at,
-    ]
-
-
-def entry_from_row(fields: list[Any]) -> EventEntry:
-    event_id, kind, aggregate, priority, seq, created_at, ready_at, *rest = fields
-    entry = EventEntry(
-        event_id,
-        sys.intern(kind),
-        seq=seq,
-        created_at=created_at,
-        ready_at=ready_at,
-        aggregate=aggregate,
-        priority=priority,
-    )
-    if rest:
-        (
-            entry.status,
-            entry.attempts,
-            entry.token,
-            entry.worker,
-            entry.until,
-            entry.error_code,
-            entry.error_message,
-            entry.ended_at,
-        ) = rest
-    return entry
 
 
 def snapshot(state: StreamStateMachine) -> Iterator[LedgerLine]:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kingdom.bus.delivery import DeadLetter, Delivery, Depth, Record, StreamOptions
 from kingdom.bus.envelope import new_event_id
-from kingdom.bus.stream_entry import LEASE_EXPIRED, utc_datetime
+from kingdom.bus.stream_entry import LEASE_EXPIRED, entry_from_row, entry_row, utc_datetime
 from kingdom.bus.transports.files.document import done_at, load_event, read_event, read_marks
 from kingdom.bus.transports.files.layout import MAX_WAIT_SECONDS
-from kingdom.bus.transports.files.ledger import entry_from_row, entry_row
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Sequence

@@ -15,7 +15,7 @@ from kingdom.bus.delivery import DeadVerdict, Delivery, DoneVerdict, RetryVerdic
 from kingdom.bus.errors import SchemaTooNew
 from kingdom.bus.outbox import form_from_json, form_to_json
 from kingdom.bus.stream_entry import LEASE_EXPIRED, EventEntry
-from kingdom.bus.transports.kafka._shard_state import Operation, ShardState
+from kingdom.bus.transports.kafka._shard_state import Operation, ShardState, Snapshot
 
 _VERSION: Final = 1  # of operations; a process that does not know one stops instead of deciding otherwise than others
 _MAX_MESSAGE_CHARS: Final = 4000  # of an error
@@ -224,7 +224,8 @@ def _snapshot(state: ShardState, operation: Operation, now: float) -> None:
 
 
 def _snapshotted(state: ShardState, operation: Operation, now: float) -> None:
-    state.snapshots = [*state.snapshots, (operation["ledger"], operation["first"])][-2:]
+    # By their position in the ledger: a process may sleep while it writes one, and others write later ones.
+    state.snapshots = sorted([*state.snapshots, Snapshot(*operation["snapshot"])])[-2:]
 
 
 _MEANINGS: Final[dict[str, Callable[[ShardState, Operation, float], Any]]] = {

@@ -12,12 +12,13 @@ from urllib.parse import unquote, urlsplit
 from kingdom.bus.errors import InvalidOption
 from kingdom.bus.transport import TransportOptions
 
-_OWN_OPTIONS: Final = ("prefix", "properties", "remember", "replication")
+_OWN_OPTIONS: Final = ("prefix", "properties", "remember", "replication", "snapshot")
 # Properties of librdkafka that a URL or a properties file may set. Others would break what the transport relies on.
 _CLIENT_PROPERTIES: Final = ("client.", "sasl.", "security.", "socket.", "ssl.", "enable.ssl.", "broker.address.")
 _DEFAULT_PORT: Final = 9092
 _DEFAULT_PREFIX: Final = "kingdom."
 _DEFAULT_REMEMBER: Final = 100_000  # finished events of a shard that are remembered
+_DEFAULT_SNAPSHOT: Final = 16 << 20  # bytes of data and ledger after which a snapshot is due
 _MAX_PREFIX_CHARS: Final = 40
 _HOW_TO_WRITE: Final = "write kafka://host:9092,host:9092/?prefix=kingdom."
 
@@ -30,6 +31,7 @@ class Settings:
     prefix: str = _DEFAULT_PREFIX
     replication: int = -1  # -1: the default of the brokers
     remember: int = _DEFAULT_REMEMBER
+    snapshot: int = _DEFAULT_SNAPSHOT
     timeout: float = 15.0
     max_bytes: int = 0
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # passwords among them
@@ -59,6 +61,7 @@ class Settings:
             prefix=_prefix(own.get("prefix", _DEFAULT_PREFIX)),
             replication=_number(own, "replication", -1, least=1),
             remember=_number(own, "remember", _DEFAULT_REMEMBER, least=0),
+            snapshot=_number(own, "snapshot", _DEFAULT_SNAPSHOT, least=1000),
             timeout=options.connect_timeout,
             max_bytes=options.max_bytes,
             properties=properties,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
@@ -17,13 +18,16 @@ from confluent_kafka import KafkaError
 from kingdom.bus.errors import BusError, SchemaTooNew, TransportUnavailable
 from kingdom.bus.transport import Clock
 from kingdom.bus.transports.kafka import _operations as operations
+from kingdom.bus.transports.kafka import _snapshots
 from kingdom.bus.transports.kafka._clients import KafkaClients, ProducedRecord, log
 from kingdom.bus.transports.kafka._reader import TopicReader
 from kingdom.bus.transports.kafka._records import DataRecord, EventText, read_record
-from kingdom.bus.transports.kafka._shard_state import EventTexts, Operation, ShardState
+from kingdom.bus.transports.kafka._shard_state import EventTexts, Operation, ShardState, Snapshot
 from kingdom.bus.transports.kafka._topics import StreamTopics
 
 _TEXT_BYTES: Final = 64 << 20  # contents of unfinished events that are kept in memory
+_GROWTH: Final = 4  # a snapshot is due after this many times the size of the last one, at least
+_LOADS: Final = 40  # attempts to find a snapshot that the ledger continues
 _READ_AHEAD: Final = 2000  # records that are read at once when a content is not in memory
 _DUE_MARGIN_SECONDS: Final = 0.1  # an event that is due so soon counts as due
 
@@ -60,16 +64,55 @@ class Shard:
         self._skew: float | None = None  # how far the brokers' clock is ahead of ours, at most
         self._failure: BusError | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._reloading = False
+        self._unsaved_bytes = 0  # that were read since the last snapshot
+        self._snapshot_after = clients.settings.snapshot
+        self._snapshotting = False
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> None:
         """Load the state, then follow both topics."""
-        data, ledger = await self._clients.first_offsets([self._topics.data, self._topics.ledger])
-        self.state.data_position = self._read_to = data
-        self.state.ledger_position = ledger
-        starts = [(self._topics.data, self._read_to), (self._topics.ledger, ledger)]
+        await self._load()
+        self._read_to = self.state.data_position
+        starts = [(self._topics.data, self._read_to), (self._topics.ledger, self.state.ledger_position)]
         self._reader.follow(starts, self._feed)
+
+    async def _load(self) -> None:
+        """Load the last snapshot, or begin with the first records."""
+        topics = self._topics
+        for _ in range(_LOADS):
+            [end] = await self._clients.end_offsets([topics.snapshot])
+            [start] = await self._clients.first_offsets([topics.snapshot])
+            messages = await self._clients.read_range(topics.snapshot, start, end, end - start) if end > start else []
+            snapshot = _snapshots.last_snapshot(messages)
+            data, ledger = await self._clients.first_offsets([topics.data, topics.ledger])
+            texts = EventTexts(_TEXT_BYTES)
+            if snapshot is not None:
+                self.state = await self._clients.in_thread(partial(_snapshots.load, snapshot, texts))
+                self._snapshot_after = max(self._clients.settings.snapshot, _GROWTH * len(snapshot))
+            else:
+                self.state = ShardState(texts)
+                self.state.data_position = data
+            self._unsaved_bytes = 0
+            if ledger <= self.state.ledger_position:
+                return
+            await asyncio.sleep(0.05)  # there is a later snapshot, and what came before it was deleted meanwhile
+        raise TransportUnavailable(
+            f"kafka: {topics.ledger} begins with record {ledger} and no snapshot covers what came before: "
+            "another program has deleted records; restore them, or use another prefix"
+        )
+
+    async def _reload(self) -> None:
+        """Begin again: the records that were to be read next were deleted, or the log was cut."""
+        log.warning("%s was shortened before it was read: loading its last snapshot", self._topics.ledger)
+        self._reader.leave([self._topics.data, self._topics.ledger])
+        self._fail(TransportUnavailable(f"kafka: {self._topics.ledger} was shortened before it was read; try again"))
+        self._data.clear()
+        self._ledger.clear()
+        await self.open()
+        self._failure = None
+        self._reloading = False
 
     async def close(self) -> None:
         self._fail(TransportUnavailable("kafka: the bus is closed"))
@@ -100,6 +143,7 @@ class Shard:
             elif message.topic() == self._topics.data:
                 record = read_record(message)
                 self._data.append(record)
+                self._unsaved_bytes += record.size
                 self._read_to = record.offset + 1
                 wake = True
             else:
@@ -111,7 +155,11 @@ class Shard:
         self._tell_waiters()
 
     def _on_error(self, message: Any, error: KafkaError) -> None:
-        if error.code() != KafkaError._PARTITION_EOF:
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            if not self._reloading:
+                self._reloading = True
+                self._start(self._reload())
+        elif error.code() != KafkaError._PARTITION_EOF:
             log.warning("while reading %s: %s", message.topic(), error.str())
         elif message.topic() == self._topics.data:  # the last offsets may have no record
             self._read_to = max(self._read_to, message.offset())
@@ -129,6 +177,7 @@ class Shard:
             log.warning("%s is no operation: skipped", where)
             operation = {"op": "look", "data": 0}
         self._ledger.append((message.offset(), message.timestamp()[1] / 1000, operation))
+        self._unsaved_bytes += len(message.value() or b"")
 
     def _apply_all(self) -> bool:
         """Apply every operation whose data were read; return whether something may have become claimable."""
@@ -144,11 +193,18 @@ class Shard:
             result = operations.apply(state, operation, at)
             state.ledger_position = offset + 1
             wake = operations.makes_claimable(operation, state.machine.ordered) or wake
+            if operation["op"] == "snapshot":
+                self._unsaved_bytes = 0
             if operation.get("by") == self._id:
                 self._answer(operation, at, result)
         return wake
 
     def _answer(self, operation: Operation, at: float, result: Any) -> None:
+        if operation["op"] == "snapshot":  # before the next operation is applied
+            self._start(self._write_snapshot(_snapshots.lines_of(self.state)))
+        elif self._unsaved_bytes >= self._snapshot_after and not self._snapshotting:
+            self._snapshotting = True
+            self._start(self._begin_snapshot())
         self._skew = at - operation["sent"]
         future = self._pending.pop(operation["n"], None)
         if future is not None and not future.done():
@@ -157,6 +213,32 @@ class Shard:
             # Nobody waits for the answer any more: others may have these events at once.
             held = {operation["token"]: [claimed.event_id for claimed in result]}
             self._start(self.submit({"op": "release", "held": held}))
+
+    async def _begin_snapshot(self) -> None:
+        # Whoever's record comes first writes it; if that process dies, the next one is due after as many bytes.
+        try:
+            await self.submit({"op": "snapshot"})
+        except BusError:
+            self._snapshotting = False
+            raise
+
+    async def _write_snapshot(self, lines: list[dict[str, Any]]) -> None:
+        """Write a snapshot, then delete what nobody needs any more."""
+        topics, head = self._topics, lines[0]
+        try:
+            records, size = await self._clients.in_thread(partial(_snapshots.records_of, lines))
+            [first] = await self._clients.end_offsets([topics.snapshot])
+            await self._clients.produce(topics.snapshot, records, self.timestamp(self._clock()))
+            self._snapshot_after = max(self._clients.settings.snapshot, _GROWTH * size)
+            written = Snapshot(head["ledger"], first, head["purgedTo"])
+            await self.submit({"op": "snapshotted", "snapshot": list(written)})
+            if len(self.state.snapshots) == 2:
+                old, last = self.state.snapshots
+                first = min(old.first, last.first)
+                offsets = {topics.ledger: old.ledger, topics.snapshot: first, topics.data: old.data}
+                await self._clients.delete_before({topic: offset for topic, offset in offsets.items() if offset})
+        finally:
+            self._snapshotting = False
 
     def _start(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

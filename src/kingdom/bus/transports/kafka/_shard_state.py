@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kingdom.bus.envelope import Envelope
     from kingdom.bus.transports.kafka._records import DataRecord, EventText
 
+_KEPT_TEXTS: Final = 2000  # contents of finished events
+_MAX_KEPT_BYTES: Final = 4096  # of one of them
 BATCH_PATIENCE_SECONDS: Final = 3600.0  # after which a batch of a publisher that died is dropped
 
 
@@ -61,12 +63,16 @@ class DoneEvent(NamedTuple):
 
 
 class EventTexts:
-    """Contents of unfinished events, up to a number of bytes; what is not here is read from the topic again."""
+    """Contents of unfinished events, up to a number of bytes; what is not here is read from the topic again.
+
+    Those of the events that finished last are kept too: they are asked for most.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._texts: dict[int, EventText] = {}
         self._bytes = 0
+        self._finished: OrderedDict[int, EventText] = OrderedDict()
 
     def add(self, offset: int, text: EventText) -> None:
         if self._bytes < self._max_bytes and offset not in self._texts:
@@ -74,11 +80,27 @@ class EventTexts:
             self._bytes += len(text.value)
 
     def get(self, offset: int) -> EventText | None:
-        return self._texts.get(offset)
+        return self._texts.get(offset) or self._finished.get(offset)
+
+    def finish(self, offset: int) -> None:
+        if text := self._texts.get(offset):
+            self.drop(offset)
+            if len(text.value) <= _MAX_KEPT_BYTES:
+                self._finished[offset] = text
+                while len(self._finished) > _KEPT_TEXTS:
+                    self._finished.popitem(last=False)
 
     def drop(self, offset: int) -> None:
         if text := self._texts.pop(offset, None):
             self._bytes -= len(text.value)
+
+
+class Snapshot(NamedTuple):
+    """A snapshot that was written: what may be deleted once there is a later one."""
+
+    ledger: int  # the first operation after it
+    first: int  # its first record, or one before
+    data: int  # the first data record that it needs
 
 
 class PublishOutcome(NamedTuple):
@@ -100,7 +122,8 @@ class ShardState:
         self.data_position = 0  # the first data record that was not added
         self.ledger_position = 0  # the first ledger record that was not applied
         self.time = 0.0
-        self.snapshots: list[tuple[int, int]] = []  # of the last two: next ledger record, first record of the snapshot
+        self.purged_to = 0  # no event needs a data record before this one
+        self.snapshots: list[Snapshot] = []  # the last two
 
     def add(self, record: DataRecord) -> PublishOutcome | None:
         """Add the event of a data record, unless its id is known. Returns what became of its batch when it is whole."""
@@ -139,7 +162,7 @@ class ShardState:
     def finish(self, entry: EventEntry, now: float, outcome: str | None) -> None:
         """Move an event to DONE."""
         self.machine.remove(entry)
-        self.texts.drop(entry.seq)
+        self.texts.finish(entry.seq)
         self.done[entry.event_id] = DoneEvent(
             entry.seq,
             entry.type,
@@ -193,6 +216,7 @@ class ShardState:
         for entry in letters:
             self.machine.remove(entry)
             self.texts.drop(entry.seq)
+        self.purged_to = self.first_needed_offset()
         return len(old) + len(letters)
 
     def first_needed_offset(self) -> int:

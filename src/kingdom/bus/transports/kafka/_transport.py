@@ -146,6 +146,7 @@ class KafkaTransport:
             {
                 topics.data: topic_settings(self._settings, ledger=False, own_clock=self._own_clock),
                 topics.ledger: topic_settings(self._settings, ledger=True, own_clock=self._own_clock),
+                topics.snapshot: topic_settings(self._settings, ledger=True, own_clock=self._own_clock),
             }
         )
         await self._clients.know([topics.data, topics.ledger])
