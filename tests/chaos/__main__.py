@@ -1,5 +1,6 @@
 """The full crash campaign: ``python -m tests.chaos [--kills 500] [--seed N] [--transport files] [--only campaign]``.
 
+In the part ``kafka``, workers, publishers and the broker are killed.
 The part ``court`` is a campaign of its own against a whole court, in which everything is killed at once; ``workflow``
 is one against the engine of workflows, killed at every step of some stories and then at random instants; in ``git``,
 git is killed, or the disk fails, at every change of a file that it makes for us. Nobody is killed in ``lives``, which
@@ -49,6 +50,7 @@ from tests.conformance.machine import live
 PARTS = ("campaign", "points", "faults", "disk", "lives")  # for each transport
 COURT = "court"
 WORKFLOW = "workflow"
+KAFKA = "kafka"
 GIT = "git"
 DAY = "day"
 OUTAGE = "outage"
@@ -72,6 +74,13 @@ class Run:
         with self._part(f"{transport} campaign", command) as folder, grounds(transport, folder) as ground:
             tally = Campaign(ground, folder, self.seed, self._say).run(self.kills)
             self.summary.append(f"{transport:<11} campaign     {tally}")
+
+    def kafka(self, kills: int) -> None:
+        """Random kills under load on Kafka, of workers, publishers and the broker."""
+        command = f"--only {KAFKA} --kills {kills}"
+        with self._part(f"{KAFKA} campaign", command) as folder, grounds(KAFKA, folder) as ground:
+            tally = Campaign(ground, folder, self.seed, self._say).run(kills)
+            self._note(f"{KAFKA:<11} campaign     {tally}")
 
     def points(self, transport: str) -> None:
         """Every crash point of every life."""
@@ -183,19 +192,22 @@ def main() -> int:
         "--kills",
         type=int,
         help="how many processes to kill, over all transports (500), how often the whole court, over all of them "
-        "(150), and the engine of workflows at random (200)",
+        "(150), the engine of workflows at random (200), and on Kafka (60)",
     )
     parser.add_argument("--lives", type=int, default=500, help="how many random lives on each transport (500)")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000)))
     parser.add_argument("--transport", choices=TRANSPORTS, action="append", help="may be repeated; default: all")
     parser.add_argument(
         "--only",
-        choices=(*PARTS, COURT, WORKFLOW, GIT, DAY, OUTAGE),
+        choices=(*PARTS, KAFKA, COURT, WORKFLOW, GIT, DAY, OUTAGE),
         action="append",
         help="may be repeated; default: all",
     )
     options = parser.parse_args()
-    transports, parts = options.transport or TRANSPORTS, options.only or (*PARTS, COURT, WORKFLOW, GIT, DAY, OUTAGE)
+    transports, parts = (
+        options.transport or TRANSPORTS,
+        options.only or (*PARTS, KAFKA, COURT, WORKFLOW, GIT, DAY, OUTAGE),
+    )
     tool = "strace" if strace.available() else "the stopper (strace is not installed)"
     print(f"seed {options.seed}; crash points are walked with {tool}", flush=True)
     started = time.monotonic()
@@ -203,6 +215,8 @@ def main() -> int:
     for part in [part for part in PARTS if part in parts]:
         for transport in transports:
             getattr(run, part)(transport)
+    if KAFKA in parts:
+        run.kafka(options.kills or 60)
     for transport in transports if COURT in parts else ():
         run.court(transport, -(-(options.kills or 150) // len(transports)))
     if WORKFLOW in parts:

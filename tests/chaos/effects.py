@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from kingdom.bus import Envelope, Inbox
-from tests.chaos.grounds import connect_postgres
+from tests.chaos.grounds import EFFECTS_PATH, connect_postgres
 
 Leave = Callable[[Envelope], Awaitable[None]]
 _INSERT = "INSERT INTO chaos_effect (event_id, worker) VALUES "
@@ -20,6 +20,8 @@ _INSERT = "INSERT INTO chaos_effect (event_id, worker) VALUES "
 def effect_of(url: str, worker: str) -> Leave:
     """The function that leaves the effect of one event on the ground at ``url``."""
     scheme = urlsplit(url).scheme
+    if scheme == "kafka":
+        return _sqlite(f"sqlite://{os.environ[EFFECTS_PATH]}", worker)
     return {"files": _append, "sqlite": _sqlite, "postgresql": _postgres}[scheme](url, worker)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from kingdom.bus import Envelope, Record, connect
 from tests.chaos.checks import drained, verify
-from tests.chaos.grounds import Ground, PostgresGround, count_effects
+from tests.chaos.grounds import Ground, KafkaGround, PostgresGround, count_effects
 from tests.chaos.processes import Member, Violation, wait_until
 from tests.chaos.publisher import ORDERED, PLAIN, calls, read_promises
 
@@ -31,13 +31,13 @@ class Tally:
 
     kills: int = 0
     pauses: int = 0
-    crashes: int = 0  # of the PostgreSQL server
+    crashes: int = 0  # of the PostgreSQL server or the Kafka broker
     backends: int = 0  # connections cut
     events: int = 0
     checks: int = 0
 
     def __str__(self) -> str:
-        server = f", {self.crashes} server crashes, {self.backends} connections cut" if self.backends else ""
+        server = f", {self.crashes} server crashes, {self.backends} connections cut" if self.crashes else ""
         return f"{self.kills} kills, {self.pauses} pauses{server}, {self.events} events, {self.checks} checks"
 
 
@@ -71,6 +71,8 @@ class Campaign:
                     self._pause_round()
                     if isinstance(self.ground, PostgresGround):
                         self._outage_round(self.ground)
+                    if isinstance(self.ground, KafkaGround):
+                        self._broker_round(self.ground)
             for worker in self._workers:
                 worker.stop()
             self._reckon("all over, everything once more", self._promised)
@@ -122,6 +124,21 @@ class Campaign:
         self._reckon("server crashed, connections cut", self._end_of_load(publisher))
         for member in self._workers:
             member.check_alive()  # never started anew in this round: whoever lives now lived through it
+
+    def _broker_round(self, ground: KafkaGround) -> None:
+        """The broker is killed and starts again; no process of ours is touched, and none may end."""
+        publisher = self._publisher()
+        members = [publisher, *self._workers]
+        for member in members:
+            wait_until(member.is_ready, f"{member.name} to be ready", _START, members)
+        time.sleep(self._rng.uniform(0.1, 0.6))
+        ground.crash()
+        self.tally.crashes += 1
+        for member in members:
+            member.check_alive()
+        self._reckon("broker killed", self._end_of_load(publisher))
+        for member in self._workers:
+            member.check_alive()
 
     def _crash(self, ground: PostgresGround) -> Callable[[], int]:
         def crash() -> int:

@@ -15,9 +15,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 
 from kingdom.bus import DocumentForm, connect
+from tests.support.kafka import KafkaBroker
 from tests.support.postgres import PostgresServer, create_schema
 
 TRANSPORTS = ("files", "sqlite", "postgresql")
+CAMPAIGNS = (*TRANSPORTS, "kafka")  # crash points are system calls, and those of librdkafka are in threads of its own
+EFFECTS_PATH = "CHAOS_EFFECTS"  # where handlers leave effects if their bus is in no database
 EFFECT_TABLE = "CREATE TABLE IF NOT EXISTS chaos_effect (event_id text NOT NULL, worker text NOT NULL)"
 _TEMPORARY = re.compile(r"\.tmp-|\.tmp$|-journal$")
 
@@ -163,6 +166,39 @@ class PostgresGround:
             await connection.close()
 
 
+class KafkaGround:
+    """A broker of our own. Effects are rows of an SQLite file, behind an Inbox."""
+
+    transport = "kafka"
+    exactly_once = True
+
+    def __init__(self, broker: KafkaBroker, folder: Path) -> None:
+        self.broker = broker
+        self.url = broker.url("chaos") + "&snapshot=20000"  # so small that many are written
+        self._database = SqliteGround(folder)
+        os.environ[EFFECTS_PATH] = str(self._database.path)
+
+    def prepare(self) -> None:
+        asyncio.run(self._set_up())
+        self._database.prepare()
+
+    async def _set_up(self) -> None:
+        async with connect(self._database.url) as bus:
+            await bus.setup()  # the table of the Inbox
+
+    def effects(self) -> list[Effect]:
+        return self._database.effects()
+
+    def complaints(self, ids: set[str]) -> list[str]:
+        del ids
+        return []
+
+    def crash(self) -> None:
+        """Kill the broker and start it again."""
+        self.broker.kill()
+        self.broker.start()
+
+
 class RestartableServer(PostgresServer):
     """A PostgreSQL that can be made to crash."""
 
@@ -195,6 +231,11 @@ def grounds(transport: str, folder: Path) -> Iterator[Ground]:
         yield DocumentsGround(folder)
     elif transport == "sqlite":
         yield SqliteGround(folder)
+    elif transport == "kafka":
+        place = folder / "broker"
+        place.mkdir()
+        with KafkaBroker(place) as broker:
+            yield KafkaGround(broker, folder)
     else:
         with restartable_server() as server:
             yield PostgresGround(server, "chaos")
