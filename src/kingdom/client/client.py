@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 
 from kingdom.client.connection import TooOld
 from kingdom.client.court_operations import CourtOperations
+from kingdom.client.inbox_operations import InboxOperations
 from kingdom.client.models import Page
 from kingdom.client.workflow_operations import WorkflowOperations
 
 T = TypeVar("T")
 
 
-class Client(CourtOperations, WorkflowOperations):
+class Client(CourtOperations, InboxOperations, WorkflowOperations):
     """A connection to one server. Errors are described at :class:`kingdom.client.connection.Connection`."""
 
     def every(self, operation: Callable[..., Page[T]], *args: Any, **query: Any) -> Iterator[T]:

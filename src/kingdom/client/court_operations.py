@@ -7,7 +7,6 @@ from typing import Any, Literal
 from kingdom.client.connection import Connection, path_segment
 from kingdom.client.models import Page
 from kingdom.client.models.court import (
-    Acknowledged,
     Alive,
     BudgetState,
     CommandAccepted,
@@ -18,7 +17,6 @@ from kingdom.client.models.court import (
     EventSummary,
     GeneralState,
     HealthInfo,
-    InboxItem,
     InjectedEvent,
     JournalLine,
     MessageDocument,
@@ -37,7 +35,7 @@ from kingdom.client.models.court import (
     TraceLine,
     TranscriptPart,
 )
-from kingdom.client.models.requests import AcknowledgeBody, AnswerBody, NewEvent, RequestedBy, RequeueBody
+from kingdom.client.models.requests import AnswerBody, NewEvent, RequestedBy, RequeueBody
 
 
 class CourtOperations(Connection):
@@ -66,16 +64,6 @@ class CourtOperations(Connection):
     def read_health(self) -> HealthInfo:
         """Get the health of the court."""
         answer: HealthInfo = self.request("GET", "/api/health")
-        return answer
-
-    def list_inbox(self) -> Page[InboxItem]:
-        """List what needs a person, newest first."""
-        answer: Page[InboxItem] = self.request("GET", "/api/inbox")
-        return answer
-
-    def acknowledge_inbox(self, body: AcknowledgeBody) -> Acknowledged:
-        """Acknowledge items of the inbox."""
-        answer: Acknowledged = self.request("POST", "/api/inbox/acknowledge", body=body)
         return answer
 
     def get_court(self) -> CourtState:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Generic, NotRequired, TypedDict, TypeVar
 
-from kingdom.client.models.court import Acknowledged as Acknowledged
 from kingdom.client.models.court import ActiveAlert as ActiveAlert
 from kingdom.client.models.court import Alive as Alive
 from kingdom.client.models.court import BudgetState as BudgetState
@@ -21,7 +20,6 @@ from kingdom.client.models.court import EventSummary as EventSummary
 from kingdom.client.models.court import GeneralState as GeneralState
 from kingdom.client.models.court import HealthInfo as HealthInfo
 from kingdom.client.models.court import HealthState as HealthState
-from kingdom.client.models.court import InboxItem as InboxItem
 from kingdom.client.models.court import InjectedEvent as InjectedEvent
 from kingdom.client.models.court import JournalLine as JournalLine
 from kingdom.client.models.court import LimitState as LimitState
@@ -50,6 +48,8 @@ from kingdom.client.models.court import TaskSummary as TaskSummary
 from kingdom.client.models.court import TraceLine as TraceLine
 from kingdom.client.models.court import TranscriptEntry as TranscriptEntry
 from kingdom.client.models.court import TranscriptPart as TranscriptPart
+from kingdom.client.models.inbox import Acknowledged as Acknowledged
+from kingdom.client.models.inbox import InboxItem as InboxItem
 from kingdom.client.models.requests import AcknowledgeBody as AcknowledgeBody
 from kingdom.client.models.requests import AddTaskChange as AddTaskChange
 from kingdom.client.models.requests import AddWorkChange as AddWorkChange

@@ -5,13 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 
-class Acknowledged(TypedDict):
-    """Result of acknowledging items."""
-
-    acknowledged: int
-    skipped: list[str]
-
-
 class ActiveAlert(TypedDict):
     """An alert of the chamberlain that is not over."""
 
@@ -186,25 +179,6 @@ class HealthState(TypedDict):
 
     level: str
     reason: str
-
-
-class InboxItem(TypedDict):
-    """Something that needs a person."""
-
-    id: str
-    kind: Literal["question", "review", "failed_task", "failed_workflow", "letter", "alert", "problem"]
-    title: str
-    text: str
-    at: str | None
-    path: str
-    taskId: NotRequired[str | None]
-    workflowId: NotRequired[str | None]
-    choices: NotRequired[list[str]]
-    deadline: NotRequired[str | None]
-    bus: NotRequired[str | None]
-    stream: NotRequired[str | None]
-    eventId: NotRequired[str | None]
-    actions: list[Literal["answer", "resume", "retry", "requeue", "acknowledge"]]
 
 
 class InjectedEvent(TypedDict):

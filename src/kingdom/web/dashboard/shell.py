@@ -102,7 +102,7 @@ def _is_local_path(path: str) -> bool:
     return path.startswith("/") and path[1:2] not in ("/", "\\") and not any(ord(letter) < 32 for letter in path)
 
 
-_INBOX_SECONDS: Final = 1.0
+_INBOX_SECONDS: Final = 2.0
 _MAX_NOTICES: Final = 20  # items that the browser hears of at once
 _MAX_NOTICE_CHARS: Final = 200
 _CONDITION_SECONDS: Final = 2.0  # how long the condition in the header is reused; the court page reads its own

@@ -1,0 +1,22 @@
+"""The operations of the API: inbox. Written by scripts/client from the routes of the API."""
+
+from __future__ import annotations
+
+from kingdom.client.connection import Connection
+from kingdom.client.models import Page
+from kingdom.client.models.inbox import Acknowledged, InboxItem
+from kingdom.client.models.requests import AcknowledgeBody
+
+
+class InboxOperations(Connection):
+    """The operations of the API: inbox."""
+
+    def list_inbox(self) -> Page[InboxItem]:
+        """List what needs a person, newest first."""
+        answer: Page[InboxItem] = self.request("GET", "/api/inbox")
+        return answer
+
+    def acknowledge_inbox(self, body: AcknowledgeBody) -> Acknowledged:
+        """Acknowledge items of the inbox."""
+        answer: Acknowledged = self.request("POST", "/api/inbox/acknowledge", body=body)
+        return answer
