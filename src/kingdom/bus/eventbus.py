@@ -406,5 +406,5 @@ def _known() -> str:
 
 
 def redact_url(url: str) -> str:
-    """Return the URL without user and password, for messages."""
-    return re.sub(r"(password=)[^&]*", r"\1…", re.sub(r"[^/@]*@", "…@", url, count=1))
+    """Return the URL without user, passwords and other secrets, for messages."""
+    return re.sub(r"((?:password|secret|config|pem)=)[^&]*", r"\1…", re.sub(r"[^/@]*@", "…@", url, count=1))

@@ -40,7 +40,7 @@ url_option = click.option(
     metavar="URL",
     envvar="KINGDOM_BUS_URL",
     show_envvar=True,
-    help="The bus: files:///dir, sqlite:///file.db or postgresql://host/database.",
+    help="The bus: files:///dir, sqlite:///file.db, postgresql://host/database or kafka://host:9092.",
 )
 stream_argument = argument("stream", help="The name of the stream.")
 event_type_option = click.option("--type", "event_type", metavar="TYPE", help="Only events of this type.")

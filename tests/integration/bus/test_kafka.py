@@ -15,6 +15,7 @@ from kingdom.bus.errors import SchemaTooNew
 from kingdom.bus.transports.kafka import KafkaTransport
 from kingdom.bus.transports.kafka._clients import ProducedRecord
 from kingdom.bus.transports.kafka._topics import marker_topic
+from kingdom.cli import app
 from tests.support.kafka import KafkaBroker
 
 pytestmark = pytest.mark.kafka
@@ -210,3 +211,27 @@ async def test_the_first_record_in_a_topic_goes_alone(bus: EventBus, monkeypatch
     await bus.publish("orders", [Envelope(type="Placed") for _ in range(5)])
     assert sizes[-1] == 5
     assert (await bus.depth())["orders"].pending == 15
+
+
+def test_the_commands_of_the_bus_work_on_kafka(kafka_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*command: str) -> tuple[int, str]:
+        code = app.run(["bus", *command, "--url", kafka_url])
+        return code, capsys.readouterr().out
+
+    assert run("migrate") == (0, "applied 001_topics\n")
+    asyncio.run(publish_and_bury(kafka_url))
+    code, told = run("depth", "--json")
+    assert (code, json.loads(told)["streams"][0]["dead"]) == (0, 1)
+    assert "REJECTED" in run("dead", "orders")[1]
+    assert '"DEAD"' in run("show", "event-1", "--json")[1]
+    assert run("requeue", "orders", "--all", "--yes")[0] == 0
+    code, told = run("ls", "orders")
+    assert (code, "event-1" in told) == (0, True)
+    assert run("doctor")[0] == 0
+    assert run("purge", "--older-than", "0s", "--yes")[0] == 0
+
+
+async def publish_and_bury(url: str) -> None:
+    async with connect(url) as bus:
+        await bus.publish("orders", Envelope(type="Placed", event_id="event-1"))
+        await bus.settle(dead=await bus.claim("orders", worker="w"))

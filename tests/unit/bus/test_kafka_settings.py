@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kingdom.bus import InvalidOption, connect
+from kingdom.bus.eventbus import redact_url
 from kingdom.bus.transport import TransportOptions
 from kingdom.bus.transports.kafka import _settings
 from kingdom.bus.transports.kafka._topics import streams_in, topics_of
@@ -57,3 +58,8 @@ def test_a_stream_is_found_by_the_names_of_its_topics(stream: str) -> None:
     topics = topics_of("shop.", stream)
     assert len(topics.snapshot) <= 249
     assert streams_in("shop.", [*topics, "shop.-v1", "other"]) == [stream]
+
+
+def test_a_secret_of_the_client_is_not_in_a_url_that_is_shown() -> None:
+    url = "kafka://me:hunter2@host/?ssl.key.password=hunter2&sasl.oauthbearer.client.secret=hunter2&ssl.key.pem=hunter2"
+    assert "hunter2" not in redact_url(url)
