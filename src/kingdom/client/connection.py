@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -33,10 +34,16 @@ class Refused(ClientError):
     """The server answered with an error. ``code``, ``status`` and ``details`` are those of the response."""
 
     def __init__(self, status: int, code: str, message: str, details: list[Any]) -> None:
-        super().__init__(message)
+        super().__init__("; ".join([message, *map(_detail_text, details)]))
         self.status = status
         self.code = code
         self.details = details
+
+
+def _detail_text(detail: Any) -> str:
+    if isinstance(detail, Mapping) and "what" in detail:
+        return f"{detail.get('where', '')}: {detail['what']}"
+    return str(detail)
 
 
 class TooOld(ClientError):
@@ -167,12 +174,12 @@ class NoServer(ClientError):
     code = "SYS_NO_SERVER"
 
 
-def find_server(root: Path) -> tuple[str, str]:
+def find_server(root: str | os.PathLike[str]) -> tuple[str, str]:
     """Return the URL and token of the server that runs for a court's home or a workflow folder.
 
     Raises :class:`NoServer` when no server is recorded there. Does not check that the server responds.
     """
-    folder = root / "state" / "web"
+    folder = Path(root) / "state" / "web"
     try:
         url = json.loads((folder / "server.json").read_text("utf-8"))["url"]
         token = (folder / "token").read_text("utf-8").strip()

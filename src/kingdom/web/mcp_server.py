@@ -12,6 +12,7 @@ from mcp.server.fastmcp.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import BaseModel, Field, TypeAdapter
 
+from kingdom import __version__
 from kingdom.court.commands import answer_question, cancel_task, inject_event, retry_task
 from kingdom.court.overview import OpenQuestion
 from kingdom.web.api import workflows
@@ -243,6 +244,7 @@ instructions.
 def make_server(context: WebContext, *, read_only: bool = False) -> FastMCP:
     """Create an MCP server over an open context. With ``read_only`` it has only tools that change nothing."""
     server = FastMCP("kingdom", instructions=_INSTRUCTIONS, log_level="WARNING")
+    server._mcp_server.version = __version__  # or it tells the version of the library
     groups: list[CourtTools | WorkflowTools] = [WorkflowTools(context)]
     if context.services is not None:
         groups.insert(0, CourtTools(context))

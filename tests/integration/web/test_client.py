@@ -48,6 +48,8 @@ async def test_a_refusal_has_the_code_the_status_and_the_details_of_the_server(t
             await asyncio.to_thread(kingdom.create_git, {"name": "", "url": "ext::sh"})
         assert refused.value.status == 422
         assert {one["where"] for one in refused.value.details} == {"body.name"}
+        with Client(web.url, TOKEN) as kingdom, pytest.raises(Refused, match=r"see details; query\.limit: .*100"):
+            await asyncio.to_thread(kingdom.list_workflows, limit=1000)
         with Client(web.url, "wrong") as kingdom, pytest.raises(Refused) as refused:
             await asyncio.to_thread(kingdom.list_gits)
         assert refused.value.status == 401
@@ -114,7 +116,7 @@ async def test_the_server_of_a_folder_is_found_while_it_runs(tmp_path: Path) -> 
     (tmp_path / "state/web").mkdir(parents=True)
     (tmp_path / "state/web/token").write_text(f"{TOKEN}\n")
     async with served(tmp_path) as web:
-        assert find_server(tmp_path) == (web.url, TOKEN)
+        assert find_server(tmp_path) == find_server(str(tmp_path)) == (web.url, TOKEN)
 
 
 def test_what_is_generated_is_what_the_document_says() -> None:

@@ -13,8 +13,10 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.shared.memory import create_connected_server_and_client_session
 
+from kingdom import __version__
 from kingdom.web.context import WebContext
 from kingdom.web.mcp_server import make_server
+from tests.support.command import environment
 from tests.support.web import opened, web_app
 from tests.support.web_court import web_court
 from tests.support.web_work import Desk, scripted
@@ -124,14 +126,14 @@ async def test_the_command_serves_it_and_a_workflow_started_there_is_worked_on(t
     async with web_app(tmp_path, court=False) as web:
         template = await Desk(web).template(scripted("first"), name="fix")
     command = StdioServerParameters(
-        command=sys.executable, args=["-m", "kingdom", "mcp", "serve", "--home", str(tmp_path)]
+        command=sys.executable, args=["-m", "kingdom", "mcp", "serve", "--home", str(tmp_path)], env=environment()
     )
     async with (
         stdio_client(command) as (reading, writing),
         ClientSession(reading, writing) as session,
     ):
         told = await session.initialize()
-        assert told.serverInfo.name == "kingdom"
+        assert (told.serverInfo.name, told.serverInfo.version) == ("kingdom", __version__)
         it = Agent(session)
         assert (await it.use("list_templates"))["items"][0]["id"] == template
         started = await it.use("start_workflow", template_id=template, issue_key="WEB-42")
