@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kingdom.agents.folder import RunFolder
+from kingdom.agents.port import Order
 from kingdom.cli.app import run
+from kingdom.cli.session import open_workflow_store
+from kingdom.cli.workflow.watch import WorkflowFrame, watch_frames
+from kingdom.workflow.home import WorkflowHome
 from tests.support.command import COMMAND, environment, kingdom, kingdom_tty
 from tests.support.repositories import Remote, plain_git
 
@@ -529,6 +536,27 @@ def test_an_engine_in_the_foreground_takes_what_others_give_it_and_stays_for_it(
     process.communicate(timeout=60)
     assert process.returncode == 0
     assert desk.show(other)["status"] == "CANCELLED"
+
+
+def test_what_an_agent_says_while_a_watch_begins_is_shown(desk: Desk) -> None:
+    """The state is read first, then the transcripts: a run may begin in between."""
+    shown = desk.show(desk.created())
+    work = shown["works"][0]
+    place = WorkflowHome(desk.home / "workflows")
+    place.sessions.mkdir(parents=True)
+    for task_id, attempt in ((work["tasks"][0]["id"], 1), (work["tasks"][0]["id"], 0)):  # one is over
+        run_id = f"{work['id']}.{task_id}.{attempt}"
+        folder = RunFolder(place.runs, run_id)
+        folder.create()
+        folder.write_order(Order(run_id, task_id, "scripted", "", place.runs, place.runs / "result"))
+        text = json.dumps({"type": "text", "text": f"attempt {attempt}"})
+        (place.sessions / f"{run_id}.json").write_text(f"{text}\n")
+
+    async def first_frame() -> WorkflowFrame:
+        async with open_workflow_store(place) as store, aclosing(watch_frames(place, store, shown["id"])) as frames:
+            return await anext(frames)
+
+    assert [line.text for line in asyncio.run(first_frame()).said] == ["attempt 1"]
 
 
 def test_other_processes_hand_over_pause_watch_and_cancel(desk: Desk) -> None:

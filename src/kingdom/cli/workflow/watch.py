@@ -115,7 +115,7 @@ async def watch_frames(
             after = events[-1].sequence if events else after
             said = listening.read_on(work.id for work in overview.works)
             if first:
-                said = [one for one in said if one.run_id.startswith(_active_run_prefixes(overview))]
+                said = [one for one in said if one.run_id.startswith(_open_run_prefixes(overview))]
             first = False
             spent = spending.read_on()
             open_runs = [usage for run, usage in listening.usage.items() if run not in spending.run_ids]
@@ -135,13 +135,13 @@ async def watch_frames(
         undo()
 
 
-def _active_run_prefixes(overview: WorkflowOverview) -> tuple[str, ...]:
-    """Return the prefixes of the ids of active runs."""
+def _open_run_prefixes(overview: WorkflowOverview) -> tuple[str, ...]:
+    """Return the prefixes of the ids of runs that have not ended. One may have begun since the overview was read."""
     return tuple(
         f"{work.id}.{task.id}.{task.attempt}"
         for work in overview.works
         for task in work.tasks
-        if task.status == "RUNNING"
+        if task.status in ("RUNNING", "PENDING")
     )
 
 
