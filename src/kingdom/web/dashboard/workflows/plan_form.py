@@ -37,7 +37,8 @@ class WorkForm:
         self._work = work
         self._after: ui.select | None = None
         title = self._words("plan.work", number=number + 1)
-        with tag("section", "k-card k-form", aria_label=title):
+        self.section = tag("section", "k-card k-form", aria_label=title)
+        with self.section:
             if work.locked:  # nothing can be changed: collapsed
                 with tag("details", "k-done"):
                     with tag("summary"):
@@ -264,8 +265,14 @@ class PlanForm:
         self.redraw()
 
     def move(self, number: int, by: int) -> None:
+        """Move a work by ``by`` places. Only the two that change places are redrawn: text typed elsewhere is kept."""
         move_item(self.draft.works, number, by)
-        self.redraw()
+        self.draft.number()
+        for place in sorted((number, number + by)):
+            self._forms[place].section.delete()
+            with self._works:
+                self._forms[place] = WorkForm(self._visit, self, place, self.draft.works[place])
+            self._forms[place].section.move(target_index=place)
 
     def movable(self, number: int, by: int) -> bool:
         """Return whether a work can move by ``by``. It cannot move past a work that has started."""
