@@ -157,11 +157,12 @@ class Checkpoints:
 
     async def _prepare(self, tree: Worktree, mark: CheckpointMark) -> CheckpointCommit:
         async with tree.hold() as held:
-            clone = tree.clone
-            if (done := await clone.commit_of(checkpoint_ref(mark.workflow, mark.checkpoint))) is not None:
+            clone, pin = tree.clone, checkpoint_ref(mark.workflow, mark.checkpoint)
+            done, head, tip = await clone.commits_of(pin, held.head_name(), tree.ref)
+            if done is not None:
                 return _described(tree, mark, await _read_commit(clone, done))
             stored = await snapshot(held, max_file_bytes=self._max_file_bytes)
-            head, tip = await held.head(), await tree.tip() or tree.base
+            tip = tip or tree.base
             await self._check_own_commits(tree, {tip, head or tip})
             parents = await independent(clone, head, tip)
             trailers = {**mark.trailers, "Kingdom-Worktree": tree.name, "Kingdom-Previous": tip}
@@ -188,25 +189,24 @@ class Checkpoints:
         clone = tree.clone
         pin, pending = checkpoint_ref(mark.workflow, mark.checkpoint), pending_ref(mark.workflow, mark.checkpoint)
         async with tree.hold() as held:
-            pinned = await clone.commit_of(pin)
+            pinned, prepared, commit, tip = await clone.commits_of(pin, pending, made.commit, tree.ref)
             if pinned not in (None, made.commit):
                 raise CheckpointConflict(
                     f"checkpoint {mark.checkpoint} of {tree.branch} is {pinned}, not {made.commit}"
                 )
-            if pinned and await clone.commit_of(pending) is None:
+            if pinned and prepared is None:
                 return  # completed earlier; the branch may have moved since
-            await clone.tree_of(made.commit)
-            if pinned is None:
-                await clone.update_refs([f"create {pin} {made.commit}"])
-            tip = await tree.tip()
+            if commit is None:
+                raise clone.commit_missing(made.commit)
             if tip not in (made.previous, made.commit, None):
                 raise CheckpointConflict(
                     f"{tree.branch} moved to {tip} after the checkpoint was prepared: is something still at work there?"
                 )
-            await clone.update_refs([f"update {tree.ref} {made.commit}"])
             (tree.state_folder / _CHECKED_FILE).write_text(made.commit)
             held.publish()
-            await clone.update_refs([f"delete {pending}"])
+            # git writes new values before it deletes: while the pending ref is there, something may be left to do.
+            changes = [f"update {pin} {made.commit}", f"update {tree.ref} {made.commit}", f"delete {pending}"]
+            await clone.update_refs(changes[: 2 if prepared is None else 3])
 
     async def _let_go(self, tree: Worktree, mark: CheckpointMark) -> None:
         """Delete a prepared, incomplete commit."""

@@ -179,13 +179,17 @@ class Clone:
 
     async def commit_of(self, name: str) -> str | None:
         """Return the commit of a ref or full hash, or None."""
-        if not is_hash(name):
-            check_ref("ref", name)
-        found = await self.run(
-            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", ok=(0, 1, 128)
-        )
-        last = found.text.rpartition("\n")[2]
-        return last if found.code == 0 and is_hash(last) else None
+        (found,) = await self.commits_of(name)
+        return found
+
+    async def commits_of(self, *names: str) -> list[str | None]:
+        """Return the commits of refs or full hashes, None for each that does not exist, in one call of git."""
+        for name in names:
+            if not is_hash(name):
+                check_ref("ref", name)
+        asked = "".join(f"{name}^{{commit}}\n" for name in names).encode()
+        found = (await self.run("cat-file", "--batch-check=%(objectname)", stdin=asked)).text.splitlines()
+        return [line if is_hash(line) else None for line in found]
 
     async def tree_of(self, commit: str) -> str:
         """Return the tree of a commit; raise :class:`CloneBroken` if it is missing."""
@@ -194,8 +198,12 @@ class Clone:
         )
         last = found.text.rpartition("\n")[2]
         if found.code != 0 or not is_hash(last):
-            raise CloneBroken(f"commit {commit} is not in {self.folder}: verify() says what else is missing")
+            raise self.commit_missing(commit)
         return last
+
+    def commit_missing(self, commit: str) -> CloneBroken:
+        """Return the error for a commit that should be there."""
+        return CloneBroken(f"commit {commit} is not in {self.folder}: verify() says what else is missing")
 
     async def resolve_base(self, base: str | None) -> str:
         """Return the commit of a base: a hash, a remote branch, a tag, a full ref, or None for the default branch."""

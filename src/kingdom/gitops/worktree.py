@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from kingdom.gitops.errors import CommandFailed, FilesTooLarge, InvalidInput, WorktreeBroken
 from kingdom.gitops.files import files_below, real_folder, sort_out, write_file
 from kingdom.gitops.locks import locked, remove_stale_locks
-from kingdom.gitops.names import is_hash
+from kingdom.gitops.names import check_ref, is_hash
 from kingdom.gitops.runner import MIB
 
 if TYPE_CHECKING:
@@ -114,16 +114,18 @@ class HeldWorktree:
 
     async def head(self) -> str | None:
         """Return the commit that is checked out, or the tip of the branch if that is unclear."""
+        head, tip = await self.clone.commits_of(self.head_name(), self.tree.ref)
+        return head or tip
+
+    def head_name(self) -> str:
+        """Return the ref or hash that is checked out; the branch of the worktree if that is unclear."""
         try:
-            text = (self.tree.admin / "HEAD").read_text("utf-8", "replace").strip()
-        except OSError:
-            text = ""
-        name = text.removeprefix("ref: ")
-        try:
-            found = await self.clone.commit_of(name) if is_hash(name) or name.startswith("refs/") else None
-        except InvalidInput:
-            found = None
-        return found or await self.tree.tip()
+            name = (self.tree.admin / "HEAD").read_text("utf-8", "replace").strip().removeprefix("ref: ")
+            if is_hash(name) or (name.startswith("refs/") and check_ref("HEAD", name)):
+                return name
+        except (OSError, InvalidInput):
+            pass
+        return self.tree.ref
 
     def adopt_next_index(self) -> None:
         """Replace the index by the one an operation prepared."""

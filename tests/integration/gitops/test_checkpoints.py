@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ from kingdom.gitops import (
     reset,
     verify,
 )
+from kingdom.gitops.runner import GitLocation, GitResult
 from tests.support.repositories import Ground, Remote, plain_git
 
 pytestmark = pytest.mark.timeout(120)
@@ -51,6 +54,28 @@ def listed(tree: Worktree, commit: str) -> dict[str, str]:
     """The files of a commit with their modes."""
     lines = plain_git(tree.clone.repo, "-c", "core.quotePath=false", "ls-tree", "-r", commit).splitlines()
     return {line.partition("\t")[2]: line.split()[0] for line in lines}
+
+
+class CountingGit(GitRunner):
+    """Notes the commands it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commands: list[str] = []
+
+    async def _run(self, place: GitLocation, words: Sequence[str], *more: Any) -> GitResult:
+        self.commands.append(words[0])
+        return await super()._run(place, words, *more)
+
+
+async def test_it_takes_few_calls_of_git(remote: Remote, tmp_path: Path) -> None:
+    git = CountingGit()
+    ground = Ground(tmp_path / "ground", git)
+    tree = await ground.worktree(remote)
+    git.commands.clear()
+    await ground.checkpoint(tree, "one", {"new.txt": "new\n"})
+    files, commit = ["ls-files", "update-index", "write-tree"], ["commit-tree", "update-ref"]
+    assert git.commands == ["cat-file", *files, *commit, "cat-file", "update-ref"]
 
 
 async def test_it_has_everything_that_was_left(tree: Worktree, ground: Ground) -> None:
