@@ -35,6 +35,8 @@ from kingdom.bus.errors import (
 from kingdom.bus.eventbus import EventBus, connect
 from kingdom.bus.handlers import Dispatcher, RetryPolicy, current_delivery
 from kingdom.bus.outbox import Inbox
+from kingdom.bus.relay import Relay
+from kingdom.bus.relay_debezium import EventRouter
 from kingdom.bus.sync import publish_sync
 from kingdom.bus.worker import Worker
 
@@ -50,6 +52,7 @@ __all__ = [
     "DoneVerdict",
     "Envelope",
     "EventBus",
+    "EventRouter",
     "Inbox",
     "InvalidEnvelope",
     "InvalidName",
@@ -57,6 +60,7 @@ __all__ = [
     "NotSetUp",
     "Record",
     "Reject",
+    "Relay",
     "Retry",
     "RetryPolicy",
     "RetryVerdict",

@@ -73,7 +73,7 @@ def with_schema(sql: str, schema: str | None) -> str:
     if schema is None:
         return sql
     prefix = '"' + schema.replace('"', '""') + '".'
-    for table in ("outbox_event", "outbox_stream", "inbox_event"):
+    for table in ("outbox_event", "outbox_stream", "outbox_relay", "inbox_event"):
         sql = sql.replace(f" {table}", f" {prefix}{table}")
     return sql
 

@@ -80,7 +80,7 @@ class Worker:
         self.retry_policy = retry or RetryPolicy()
         self.stats = WorkerStats(stream)
         self.dispatcher = dispatcher or Dispatcher()
-        self._identity = _identity(name)
+        self._identity = process_identity(name)
         self._concurrency = concurrency
         self._batch = batch
         self._lease = positive_seconds("Worker(lease)", lease)
@@ -300,7 +300,7 @@ class Worker:
         log.info("attempt %d failed, again in %.2f s: %s", delivery.attempt, delay, message, extra=fields)
 
 
-def _identity(name: str) -> str:
+def process_identity(name: str) -> str:
     """Return the name under which leases are held, for operators: worker, host and process."""
     host = re.sub(r"[^A-Za-z0-9.\-]", "-", socket.gethostname())[:60]
     return f"{name[:100]}@{host}:{os.getpid()}"

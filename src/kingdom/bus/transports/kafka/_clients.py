@@ -35,7 +35,7 @@ class _ClientLog:
 
 
 CLIENT_LOG: Final = _ClientLog()
-_PRODUCER: Final[dict[str, Any]] = {
+PRODUCER: Final[dict[str, Any]] = {
     "enable.idempotence": True,
     "acks": "all",
     "linger.ms": 0,
@@ -102,7 +102,7 @@ class KafkaClients:
         return Producer(
             {
                 **self.settings.client(),
-                **_PRODUCER,
+                **PRODUCER,
                 "message.max.bytes": max(LEDGER_MAX_BYTES, self.settings.max_bytes + (1 << 16)),
                 "message.timeout.ms": max(1000, int(self.settings.timeout * 1000)),
                 "error_cb": self._noted,

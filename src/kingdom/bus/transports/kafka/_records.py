@@ -95,23 +95,45 @@ class DataRecord(NamedTuple):
 
 
 def headers_of(envelope: Envelope, source: bytes, batch: bytes | None) -> Headers:
+    headers = event_headers(
+        event_id=envelope.event_id,
+        event_type=envelope.type,
+        source=source,
+        aggregate_type=envelope.aggregate_type,
+        aggregate_id=envelope.aggregate_id,
+        priority=envelope.priority,
+        not_before=envelope.not_before,
+    )
+    if batch is not None:
+        headers.append(("ce_batch", batch))
+    return headers
+
+
+def event_headers(
+    *,
+    event_id: str,
+    event_type: str,
+    source: bytes,
+    aggregate_type: str | None,
+    aggregate_id: str | None,
+    priority: str,
+    not_before: datetime | None,
+) -> Headers:
     headers = [
         ("ce_specversion", b"1.0"),
-        ("ce_id", envelope.event_id.encode()),
-        ("ce_type", envelope.type.encode()),
+        ("ce_id", event_id.encode()),
+        ("ce_type", event_type.encode()),
         ("ce_source", source),
         ("content-type", b"application/json"),
     ]
-    if envelope.aggregate_type is not None:
-        headers.append(("ce_aggregatetype", envelope.aggregate_type.encode()))
-    if envelope.aggregate_id is not None:
-        headers.append(("ce_aggregateid", envelope.aggregate_id.encode()))
-    if envelope.priority != "normal":
-        headers.append(("ce_priority", envelope.priority.encode()))
-    if envelope.not_before is not None:
-        headers.append(("ce_notbefore", envelope.not_before.astimezone(UTC).isoformat().encode()))
-    if batch is not None:
-        headers.append(("ce_batch", batch))
+    if aggregate_type is not None:
+        headers.append(("ce_aggregatetype", aggregate_type.encode()))
+    if aggregate_id is not None:
+        headers.append(("ce_aggregateid", aggregate_id.encode()))
+    if priority != "normal":
+        headers.append(("ce_priority", priority.encode()))
+    if not_before is not None:
+        headers.append(("ce_notbefore", not_before.astimezone(UTC).isoformat().encode()))
     return headers
 
 

@@ -25,6 +25,8 @@ from kingdom.bus.delivery import (
 )
 from kingdom.bus.envelope import Envelope, new_event_id
 from kingdom.bus.errors import BusError, InvalidEnvelope, NotSetUp, SchemaTooNew, TransactionMismatch
+from kingdom.bus.relay_debezium import EventRouter
+from kingdom.bus.relay_port import RelaySender
 from kingdom.bus.stream_entry import utc_datetime
 from kingdom.bus.transport import TransportOptions
 from kingdom.bus.transports.kafka import _operations as operations
@@ -192,7 +194,7 @@ class KafkaTransport:
         if tx is not None:
             raise TransactionMismatch(
                 "tx= was given, but Kafka cannot join a transaction of a database: publish with tx= to a bus in that "
-                "database (postgresql: or sqlite:), and handle its events with a worker that publishes to Kafka"
+                "database, and let a relay carry it to Kafka (kingdom bus relay --from postgresql://…)"
             )
         texts = [envelope.to_json(self._settings.max_bytes).encode() for envelope in envelopes]
         fresh = all(envelope.own_id for envelope in envelopes)  # then no stream has these ids
@@ -372,6 +374,14 @@ class KafkaTransport:
             await shard.catch_up()
             purged += await shard.submit({"op": "purge", "older": older_than, "dead": dead, "keep": sorted(keep)})
         return purged
+
+    async def relay_sender(self, router: EventRouter | None) -> RelaySender:
+        """Return what a relay writes with (:mod:`kingdom.bus.relay`)."""
+        from kingdom.bus.transports.kafka._relay import KafkaRelaySender
+
+        if router is None:
+            await self._check_ready()
+        return KafkaRelaySender(self._clients, self._create, router)
 
     async def doctor(self) -> list[Check]:
         return await examine(self._clients, self._own_clock)

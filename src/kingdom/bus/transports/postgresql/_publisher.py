@@ -43,11 +43,14 @@ class Listener:
 
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
-        self._subscribers: dict[str, list[Callable[[], None]]] = {}
+        self._subscribers: dict[str | None, list[Callable[[], None]]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` when a stream may have events; return the undo. The first subscriber opens the connection."""
+    def subscribe(self, stream: str | None, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` when a stream, or any, may have events; return the undo.
+
+        The first subscriber opens the connection.
+        """
         self._subscribers.setdefault(stream, []).append(wake)
         if self._task is None and self._connections.listens:
             self._task = asyncio.get_running_loop().create_task(self._listen(), name="kingdom-listen")
@@ -57,9 +60,9 @@ class Listener:
 
         return undo
 
-    def wake(self, stream: str) -> None:
+    def wake(self, stream: str | None) -> None:
         """Wake the subscribers of a stream in this process."""
-        for subscriber in self._subscribers.get(stream, ()):
+        for subscriber in (*self._subscribers.get(stream, ()), *self._subscribers.get(None, ())):
             subscriber()
 
     async def close(self) -> None:

@@ -30,6 +30,7 @@ from kingdom.bus.outbox import (
     statement,
     with_schema,
 )
+from kingdom.bus.relay_port import Outbox
 from kingdom.bus.transport import TransportOptions
 from kingdom.bus.transports.postgresql import _claims
 from kingdom.bus.transports.postgresql._claims import ClaimStatements, PostgresClaim
@@ -263,6 +264,12 @@ class PostgresTransport:
             reached = row["reached"]
         await self._execute("purge_inbox", older_than)
         return removed
+
+    def outbox(self) -> Outbox:
+        """Return what a relay needs (:mod:`kingdom.bus.relay`)."""
+        from kingdom.bus.transports.postgresql._relay import PostgresOutbox
+
+        return PostgresOutbox(self._connections, self._listener, self._text)
 
     async def doctor(self) -> list[Check]:
         from kingdom.bus.transports.postgresql._doctor import examine
