@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.agent_clis import installed
-from tests.support.command import COMMAND, environment
+from tests.support.command import COMMAND, environment, kingdom_tty, run_tty
 from tests.support.courts import Court, until
 
 SPY = """\
@@ -72,12 +74,28 @@ def test_a_soldier_is_confined_its_refusals_are_in_the_journal_and_a_shell_sees_
     assert "config" not in shell.stdout.split()
 
 
+def test_what_runs_in_the_shell_cannot_type_into_the_terminal_of_the_person(court: Court) -> None:
+    with court.up():
+        task_id = court.task_of(court.emit(), "completed")["id"]
+    inject = "import fcntl, termios; [fcntl.ioctl(0, termios.TIOCSTI, bytes([one])) for one in b'evil\\n']"
+    shell = shlex.join([*COMMAND, "sandbox", "shell", task_id])
+    outside = f'{shell}; code=$?; IFS= read -r -t 1 line; echo "ended with $code, typed: [$line]"'
+    typed = f"pwd; {sys.executable} -c {shlex.quote(inject)}; exit 3\n"
+    _, screen = run_tty(
+        ["bash", "-c", outside], typed, ("# ", "$ "), KINGDOM_HOME=str(court.root), SHELL="/bin/sh", KINGDOM_SANDBOX=""
+    )
+    assert "ended with 3, typed: []" in screen, screen
+    assert str(court.root) in screen
+
+
 def test_check_makes_every_attempt_and_none_gets_out(court: Court) -> None:
     done = court.run("sandbox", "check", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(done.stdout)
     assert document["escaped"] == 0
     assert len(document["attempts"]) >= 60
+    code, screen = kingdom_tty("sandbox", "check", KINGDOM_HOME=str(court.root))
+    assert code == 0, f"on a terminal something got out that is stopped without one: {screen}"
     said = court.run("sandbox", "check").stdout
     assert "stopped  read a secret file" in said
     assert said.endswith("attempts, 0 got out\n")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
 import subprocess
 import sys
 import tempfile
+import termios
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,20 +55,31 @@ def kingdom_json(*arguments: str) -> Any:
 
 def kingdom_tty(*arguments: str, answer: str = "", **extra: str) -> tuple[int, str]:
     """Run the command on a terminal of its own, typing ``answer``; return its exit code and what was on the screen."""
+    return run_tty([*COMMAND, *arguments], answer, **extra)
+
+
+def run_tty(argv: Sequence[str], answer: str = "", after: Sequence[str] = (), **extra: str) -> tuple[int, str]:
+    """Run a program on a terminal of its own; type ``answer`` when one of ``after``, if any, is on the screen."""
     master, slave = pty.openpty()
     with subprocess.Popen(
-        [*COMMAND, *arguments],
+        argv,
         stdin=slave,
         stdout=slave,
         stderr=slave,
         env=environment(TERM="xterm-256color", COLUMNS="140", **extra),
         start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     ) as process:
         os.close(slave)
-        os.write(master, answer.encode())
         screen = bytearray()
+        typed = False
         with contextlib.suppress(OSError):  # how Linux says that the other end of a terminal is gone
-            while chunk := os.read(master, 65536):
+            while True:
+                if not typed and (not after or any(text.encode() in screen for text in after)):
+                    os.write(master, answer.encode())
+                    typed = True
+                if not (chunk := os.read(master, 65536)):
+                    break
                 screen += chunk
         os.close(master)
         code = process.wait(timeout=60)

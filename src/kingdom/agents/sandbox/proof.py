@@ -53,7 +53,14 @@ def prove(sandbox: Sandbox, environ: Mapping[str, str] | None = None) -> list[At
         env = sandbox.environment(inherited_environment(os.environ if environ is None else environ))
         command = sandbox.offline_command(work, [sys.executable, "-I", str(program), "bait.json"], env)
         done = subprocess.run(  # noqa: S603
-            command, cwd=work, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False
+            command,
+            cwd=work,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+            start_new_session=True,  # as agents are started: the terminal of the person is not theirs
         )
         attempts = [Attempt(line["attempt"], line["escaped"], line["detail"]) for line in _lines(done.stdout)]
         if len(attempts) != len(escapes.ATTEMPTS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kingdom.agents.sandbox.sandbox import Sandbox
+
+_CHUNK_BYTES: Final = 65536
 
 
 @group("sandbox")
@@ -62,6 +64,7 @@ def shell(task_id: str, home: Path | None) -> None:
     The files and the missing network are those of the task's last soldier. What you change in its worktree stays.
     """
     import os
+    import sys
 
     from kingdom.agents.engine import Confinement, inherited_environment
     from kingdom.court.soldiers import soldiers_of_task
@@ -76,9 +79,67 @@ def shell(task_id: str, home: Path | None) -> None:
     if not order.cwd.is_dir():
         raise output.CommandError("NO_WORKTREE", f"the worktree of {task_id} is gone: {order.cwd}")
     environment = sandbox.environment(inherited_environment(os.environ))
-    argv = [os.environ.get("SHELL") or "/bin/sh"]
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    session = ("setsid", "--ctty", "--wait") if terminal else ()  # the shell can then control its jobs
+    argv = [*session, os.environ.get("SHELL") or "/bin/sh"]
     line = sandbox.isolated(sandbox.command(order, Confinement(), argv, environment, reports=False))
+    if terminal:
+        raise click.exceptions.Exit(_run_in_own_terminal(line, environment))
     os.execve(line[0], line, environment)  # noqa: S606
+
+
+def _run_in_own_terminal(argv: list[str], environment: dict[str, str]) -> int:
+    """Run a program in a terminal of its own and show it here; return its exit code.
+
+    A program that has the person's own terminal could type commands into it, for the shell outside.
+    """
+    import fcntl
+    import os
+    import pty
+    import signal
+    import subprocess
+    import termios
+    import tty
+
+    terminal, inner = pty.openpty()
+
+    def follow_size(*_: object) -> None:
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))
+
+    follow_size()
+    process = subprocess.Popen(  # noqa: S603
+        argv, stdin=inner, stdout=inner, stderr=inner, env=environment, start_new_session=True
+    )
+    os.close(inner)
+    settings = termios.tcgetattr(0)
+    signal.signal(signal.SIGWINCH, follow_size)
+    try:
+        tty.setraw(0)
+        _copy_terminal(terminal)
+    finally:
+        termios.tcsetattr(0, termios.TCSAFLUSH, settings)
+        os.close(terminal)
+    return process.wait()
+
+
+def _copy_terminal(terminal: int) -> None:
+    """Pass on what is typed here, and what the program prints, until it closes its terminal."""
+    import os
+    import select
+
+    while True:
+        ready, _, _ = select.select((0, terminal), (), ())
+        if terminal in ready:
+            try:
+                printed = os.read(terminal, _CHUNK_BYTES)
+            except OSError:  # how Linux says that the other end is closed
+                return
+            os.write(1, printed)
+        if 0 in ready:
+            typed = os.read(0, _CHUNK_BYTES)
+            if not typed:
+                return
+            os.write(terminal, typed)
 
 
 def _sandbox(home: Path | None) -> Sandbox:
