@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from kingdom.client.connection import TooOld
 from kingdom.client.court_operations import CourtOperations
+from kingdom.client.event_stream import EventStream
 from kingdom.client.inbox_operations import InboxOperations
 from kingdom.client.models import Page
 from kingdom.client.workflow_operations import WorkflowOperations
@@ -28,22 +27,24 @@ class Client(CourtOperations, InboxOperations, WorkflowOperations):
             if cursor is None:
                 return
 
-    def follow(self, *, workflow_id: str | None = None, last: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yield live events of one workflow, or all. ``last`` is the sequence number of the last event received.
+    def follow(
+        self,
+        *,
+        types: Iterable[str] = (),
+        workflow_id: str | None = None,
+        last: int | None = None,
+        patience: float | None = 300.0,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield live events as they happen, without a gap, also across broken connections and restarts of the server.
 
-        Each item has ``sequenceNumber`` and ``event``. Raises :class:`~kingdom.client.connection.ServerAway` when the
-        connection ends: call again with the last number. Raises :class:`~kingdom.client.connection.TooOld` when the
-        events after that number are no longer stored.
+        ``types`` are names of events, or beginnings such as ``task.*``; none: all. ``last`` is the number of the last
+        event received; None: only new events. Each item has ``sequenceNumber`` and ``event``.
+
+        Raises :class:`~kingdom.client.connection.ServerAway` when the first connection fails, or when the server has
+        not responded for ``patience`` seconds (None: waits for ever), and
+        :class:`~kingdom.client.connection.TooOld` when the events after the number are no longer stored.
         """
-        headers = {"Accept": "text/event-stream"} | ({} if last is None else {"Last-Event-ID": str(last)})
-        data: list[str] = []
-        for line in self.lines("/api/stream", query={"workflowId": workflow_id}, headers=headers):
-            if line.startswith("data:"):
-                data.append(line[5:].lstrip())
-            elif not line and data:
-                message = json.loads("\n".join(data))
-                data = []
-                if message["type"] == "reset":
-                    raise TooOld(message["sequenceNumber"], message["oldestSequenceNumber"])
-                if message["type"] == "event":
-                    yield message
+        stream = EventStream(self, types=types, workflow_id=workflow_id, last=last)
+        yield from stream.connect()
+        while True:
+            yield from stream.reconnect(patience)

@@ -103,7 +103,7 @@ class Connection:
         Raises :class:`Refused` for an error response and :class:`ServerAway` when there is no response.
         """
         headers = {"Idempotency-Key": str(uuid.uuid4())} if method != "GET" else {}
-        params = {name: value for name, value in (query or {}).items() if value is not None}
+        params = given(query or {})
         for attempt in range(_MAX_TRIES):
             last = attempt == _MAX_TRIES - 1
             try:
@@ -120,7 +120,7 @@ class Connection:
 
     def lines(self, path: str, *, query: Mapping[str, Any] | None = None, headers: Mapping[str, str]) -> Iterator[str]:
         """Yield the lines of a streaming response as they arrive."""
-        params = {name: value for name, value in (query or {}).items() if value is not None}
+        params = given(query or {})
         try:
             with self._http.stream("GET", path, params=params, headers=dict(headers)) as answer:
                 if answer.is_error:
@@ -134,6 +134,11 @@ class Connection:
         return ServerAway(
             f"no response from {self.url} ({str(error) or type(error).__name__}): is the server running? (kingdom web)"
         )
+
+
+def given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that have a value. The server's defaults hold for the others."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def path_segment(value: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from kingdom.client.connection import Connection, path_segment
+from kingdom.client.connection import Connection, given, path_segment
 from kingdom.client.models import Page
 from kingdom.client.models.court import (
     Alive,
@@ -35,7 +35,6 @@ from kingdom.client.models.court import (
     TraceLine,
     TranscriptPart,
 )
-from kingdom.client.models.requests import AnswerBody, NewEvent, RequestedBy, RequeueBody
 
 
 class CourtOperations(Connection):
@@ -80,7 +79,7 @@ class CourtOperations(Connection):
         self,
         *,
         status: Literal["pending", "dispatched", "completed", "failed", "cancelled", "invalid"] | None = None,
-        type_: str | None = None,
+        type: str | None = None,
         source: str | None = None,
         since: str | None = None,
         until: str | None = None,
@@ -94,7 +93,7 @@ class CourtOperations(Connection):
             "/api/events",
             query={
                 "status": status,
-                "type": type_,
+                "type": type,
                 "source": source,
                 "since": since,
                 "until": until,
@@ -105,9 +104,24 @@ class CourtOperations(Connection):
         )
         return answer
 
-    def inject_event(self, body: NewEvent) -> InjectedEvent:
+    def inject_event(
+        self,
+        *,
+        type: str,
+        payload: dict[str, Any] | None = None,
+        source: str | None = None,
+        repo: str | None = None,
+        priority: Literal["high", "normal", "low"] | None = None,
+        id: str | None = None,
+    ) -> InjectedEvent:
         """Inject an event."""
-        answer: InjectedEvent = self.request("POST", "/api/events", body=body)
+        answer: InjectedEvent = self.request(
+            "POST",
+            "/api/events",
+            body=given(
+                {"type": type, "payload": payload, "source": source, "repo": repo, "priority": priority, "id": id}
+            ),
+        )
         return answer
 
     def get_event(self, event_id: str) -> CourtEventDocument:
@@ -128,7 +142,7 @@ class CourtOperations(Connection):
             "pending", "in_progress", "completed", "failed", "needs_human", "cancelled", "answered", "invalid"
         ]
         | None = None,
-        type_: str | None = None,
+        type: str | None = None,
         priority: str | None = None,
         since: str | None = None,
         until: str | None = None,
@@ -143,7 +157,7 @@ class CourtOperations(Connection):
             query={
                 "general": general,
                 "status": status,
-                "type": type_,
+                "type": type,
                 "priority": priority,
                 "since": since,
                 "until": until,
@@ -175,21 +189,25 @@ class CourtOperations(Connection):
         )
         return answer
 
-    def cancel_task(self, task_id: str, body: RequestedBy | None = None) -> CommandAccepted:
+    def cancel_task(self, task_id: str, *, user: str | None = None) -> CommandAccepted:
         """Cancel a task."""
-        answer: CommandAccepted = self.request("POST", f"/api/tasks/{path_segment(task_id)}/cancel", body=body)
+        answer: CommandAccepted = self.request(
+            "POST", f"/api/tasks/{path_segment(task_id)}/cancel", body=given({"user": user}) or None
+        )
         return answer
 
-    def retry_task(self, task_id: str, body: RequestedBy | None = None) -> CommandAccepted:
+    def retry_task(self, task_id: str, *, user: str | None = None) -> CommandAccepted:
         """Retry a task."""
-        answer: CommandAccepted = self.request("POST", f"/api/tasks/{path_segment(task_id)}/retry", body=body)
+        answer: CommandAccepted = self.request(
+            "POST", f"/api/tasks/{path_segment(task_id)}/retry", body=given({"user": user}) or None
+        )
         return answer
 
     def list_messages(
         self,
         *,
         status: Literal["pending", "sent", "failed", "invalid"] | None = None,
-        type_: str | None = None,
+        type: str | None = None,
         since: str | None = None,
         until: str | None = None,
         q: str | None = None,
@@ -202,7 +220,7 @@ class CourtOperations(Connection):
             "/api/messages",
             query={
                 "status": status,
-                "type": type_,
+                "type": type,
                 "since": since,
                 "until": until,
                 "q": q,
@@ -227,9 +245,11 @@ class CourtOperations(Connection):
         answer: Page[OpenQuestion] = self.request("GET", "/api/questions")
         return answer
 
-    def answer_question(self, task_id: str, body: AnswerBody) -> CommandAccepted:
+    def answer_question(self, task_id: str, *, text: str, user: str | None = None) -> CommandAccepted:
         """Answer a question."""
-        answer: CommandAccepted = self.request("POST", f"/api/questions/{path_segment(task_id)}/answer", body=body)
+        answer: CommandAccepted = self.request(
+            "POST", f"/api/questions/{path_segment(task_id)}/answer", body=given({"text": text, "user": user})
+        )
         return answer
 
     def list_generals(self) -> Page[GeneralState]:
@@ -274,7 +294,7 @@ class CourtOperations(Connection):
         bus: str,
         stream: str,
         *,
-        type_: str | None = None,
+        type: str | None = None,
         code: str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
@@ -283,14 +303,16 @@ class CourtOperations(Connection):
         answer: Page[DeadLetterState] = self.request(
             "GET",
             f"/api/bus/{path_segment(bus)}/streams/{path_segment(stream)}/dead",
-            query={"type": type_, "code": code, "limit": limit, "cursor": cursor},
+            query={"type": type, "code": code, "limit": limit, "cursor": cursor},
         )
         return answer
 
-    def requeue_dead_letters(self, bus: str, stream: str, body: RequeueBody) -> Requeued:
+    def requeue_dead_letters(self, bus: str, stream: str, *, ids: list[str]) -> Requeued:
         """Requeue dead letters."""
         answer: Requeued = self.request(
-            "POST", f"/api/bus/{path_segment(bus)}/streams/{path_segment(stream)}/dead/requeue", body=body
+            "POST",
+            f"/api/bus/{path_segment(bus)}/streams/{path_segment(stream)}/dead/requeue",
+            body=given({"ids": ids}),
         )
         return answer
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from kingdom.client.connection import Connection
+from kingdom.client.connection import Connection, given
 from kingdom.client.models import Page
 from kingdom.client.models.inbox import Acknowledged, InboxItem
-from kingdom.client.models.requests import AcknowledgeBody
 
 
 class InboxOperations(Connection):
@@ -16,7 +15,7 @@ class InboxOperations(Connection):
         answer: Page[InboxItem] = self.request("GET", "/api/inbox")
         return answer
 
-    def acknowledge_inbox(self, body: AcknowledgeBody) -> Acknowledged:
+    def acknowledge_inbox(self, *, ids: list[str], user: str | None = None) -> Acknowledged:
         """Acknowledge items of the inbox."""
-        answer: Acknowledged = self.request("POST", "/api/inbox/acknowledge", body=body)
+        answer: Acknowledged = self.request("POST", "/api/inbox/acknowledge", body=given({"ids": ids, "user": user}))
         return answer

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from kingdom.client.connection import Connection, path_segment
+from kingdom.client.connection import Connection, given, path_segment
 from kingdom.client.models import Page
 from kingdom.client.models.requests import (
-    ConvertBody,
-    ForkBody,
-    GitBody,
-    LandBody,
-    McpServerBody,
-    ModifyBody,
-    PauseBody,
-    PlanBody,
-    ResumeBody,
-    StartBody,
+    AddTaskChange,
+    AddWorkChange,
+    GitRefBody,
+    LandFields,
+    McpServerRefBody,
+    RemoveTaskChange,
+    RemoveWorkChange,
+    ReorderTasksChange,
+    ReorderWorksChange,
+    SetDetailsChange,
+    SetGitRefsChange,
+    SetMcpServerRefsChange,
     TemplateBody,
-    TemplateOfWorkflowBody,
-    WorkflowAnswerBody,
-    WorkflowBody,
-    YamlBody,
+    UpdateTaskChange,
+    UpdateWorkChange,
+    WorkBody,
 )
 from kingdom.client.models.workflows import (
     AgentOutput,
@@ -56,9 +57,9 @@ class WorkflowOperations(Connection):
         answer: Page[GitInfo] = self.request("GET", "/api/gits", query={"limit": limit, "cursor": cursor})
         return answer
 
-    def create_git(self, body: GitBody) -> GitInfo:
+    def create_git(self, *, name: str, url: str, check: bool | None = None) -> GitInfo:
         """Register a repository."""
-        answer: GitInfo = self.request("POST", "/api/gits", body=body)
+        answer: GitInfo = self.request("POST", "/api/gits", body=given({"name": name, "url": url, "check": check}))
         return answer
 
     def get_git(self, git_id: str) -> GitInfo:
@@ -76,9 +77,13 @@ class WorkflowOperations(Connection):
         answer: Page[McpServerInfo] = self.request("GET", "/api/mcp-servers", query={"limit": limit, "cursor": cursor})
         return answer
 
-    def register_mcp_server(self, body: McpServerBody) -> McpServerInfo:
+    def register_mcp_server(
+        self, *, name: str, command: list[str] | None = None, url: str | None = None, env: dict[str, str] | None = None
+    ) -> McpServerInfo:
         """Register an MCP server."""
-        answer: McpServerInfo = self.request("POST", "/api/mcp-servers", body=body)
+        answer: McpServerInfo = self.request(
+            "POST", "/api/mcp-servers", body=given({"name": name, "command": command, "url": url, "env": env})
+        )
         return answer
 
     def get_mcp_server(self, mcp_server_id: str) -> McpServerInfo:
@@ -100,19 +105,45 @@ class WorkflowOperations(Connection):
         )
         return answer
 
-    def create_template(self, body: TemplateBody) -> Template:
+    def create_template(
+        self,
+        *,
+        name: str,
+        description: str | None = None,
+        git_refs: list[GitRefBody] | None = None,
+        mcp_server_refs: list[McpServerRefBody] | None = None,
+        on_failure: Literal["pause", "fail"] | None = None,
+        land: LandFields | None = None,
+        works: list[WorkBody],
+    ) -> Template:
         """Create a template."""
-        answer: Template = self.request("POST", "/api/workflow-templates", body=body)
+        answer: Template = self.request(
+            "POST",
+            "/api/workflow-templates",
+            body=given(
+                {
+                    "name": name,
+                    "description": description,
+                    "gitRefs": git_refs,
+                    "mcpServerRefs": mcp_server_refs,
+                    "onFailure": on_failure,
+                    "land": land,
+                    "works": works,
+                }
+            ),
+        )
         return answer
 
-    def create_template_from_yaml(self, body: YamlBody) -> Template:
+    def create_template_from_yaml(self, *, yaml: str) -> Template:
         """Create a template from YAML."""
-        answer: Template = self.request("POST", "/api/workflow-templates/yaml", body=body)
+        answer: Template = self.request("POST", "/api/workflow-templates/yaml", body=given({"yaml": yaml}))
         return answer
 
-    def convert_template(self, body: ConvertBody) -> ConvertedTemplate:
+    def convert_template(self, *, yaml: str | None = None, fields: TemplateBody | None = None) -> ConvertedTemplate:
         """Convert a template between fields and YAML."""
-        answer: ConvertedTemplate = self.request("POST", "/api/workflow-templates/convert", body=body)
+        answer: ConvertedTemplate = self.request(
+            "POST", "/api/workflow-templates/convert", body=given({"yaml": yaml, "fields": fields})
+        )
         return answer
 
     def get_template(self, template_id: str) -> Template:
@@ -120,9 +151,34 @@ class WorkflowOperations(Connection):
         answer: Template = self.request("GET", f"/api/workflow-templates/{path_segment(template_id)}")
         return answer
 
-    def update_template(self, template_id: str, body: TemplateBody) -> Template:
+    def update_template(
+        self,
+        template_id: str,
+        *,
+        name: str,
+        description: str | None = None,
+        git_refs: list[GitRefBody] | None = None,
+        mcp_server_refs: list[McpServerRefBody] | None = None,
+        on_failure: Literal["pause", "fail"] | None = None,
+        land: LandFields | None = None,
+        works: list[WorkBody],
+    ) -> Template:
         """Update a template."""
-        answer: Template = self.request("PUT", f"/api/workflow-templates/{path_segment(template_id)}", body=body)
+        answer: Template = self.request(
+            "PUT",
+            f"/api/workflow-templates/{path_segment(template_id)}",
+            body=given(
+                {
+                    "name": name,
+                    "description": description,
+                    "gitRefs": git_refs,
+                    "mcpServerRefs": mcp_server_refs,
+                    "onFailure": on_failure,
+                    "land": land,
+                    "works": works,
+                }
+            ),
+        )
         return answer
 
     def delete_template(self, template_id: str) -> Deleted:
@@ -135,9 +191,11 @@ class WorkflowOperations(Connection):
         answer: YamlText = self.request("GET", f"/api/workflow-templates/{path_segment(template_id)}/yaml")
         return answer
 
-    def update_template_from_yaml(self, template_id: str, body: YamlBody) -> Template:
+    def update_template_from_yaml(self, template_id: str, *, yaml: str) -> Template:
         """Update a template from YAML."""
-        answer: Template = self.request("PUT", f"/api/workflow-templates/{path_segment(template_id)}/yaml", body=body)
+        answer: Template = self.request(
+            "PUT", f"/api/workflow-templates/{path_segment(template_id)}/yaml", body=given({"yaml": yaml})
+        )
         return answer
 
     def list_workflows(
@@ -154,9 +212,35 @@ class WorkflowOperations(Connection):
         )
         return answer
 
-    def create_workflow(self, body: WorkflowBody) -> WorkflowFull:
+    def create_workflow(
+        self,
+        *,
+        template_id: str,
+        name: str | None = None,
+        issue_key: str | None = None,
+        description: str | None = None,
+        variables: dict[str, Any] | None = None,
+        git_refs: list[GitRefBody] | None = None,
+        mcp_server_refs: list[McpServerRefBody] | None = None,
+        on_failure: Literal["pause", "fail"] | None = None,
+    ) -> WorkflowFull:
         """Create a workflow."""
-        answer: WorkflowFull = self.request("POST", "/api/workflows", body=body)
+        answer: WorkflowFull = self.request(
+            "POST",
+            "/api/workflows",
+            body=given(
+                {
+                    "templateId": template_id,
+                    "name": name,
+                    "issueKey": issue_key,
+                    "description": description,
+                    "variables": variables,
+                    "gitRefs": git_refs,
+                    "mcpServerRefs": mcp_server_refs,
+                    "onFailure": on_failure,
+                }
+            ),
+        )
         return answer
 
     def get_workflow(self, workflow_id: str) -> WorkflowFull:
@@ -169,34 +253,77 @@ class WorkflowOperations(Connection):
         answer: Deleted = self.request("DELETE", f"/api/workflows/{path_segment(workflow_id)}")
         return answer
 
-    def modify_workflow(self, workflow_id: str, body: ModifyBody) -> WorkflowFull:
+    def modify_workflow(
+        self,
+        workflow_id: str,
+        *,
+        changes: list[
+            AddTaskChange
+            | RemoveTaskChange
+            | UpdateTaskChange
+            | ReorderTasksChange
+            | AddWorkChange
+            | RemoveWorkChange
+            | UpdateWorkChange
+            | ReorderWorksChange
+            | SetGitRefsChange
+            | SetMcpServerRefsChange
+            | SetDetailsChange
+        ],
+    ) -> WorkflowFull:
         """Modify a workflow."""
-        answer: WorkflowFull = self.request("PATCH", f"/api/workflows/{path_segment(workflow_id)}", body=body)
+        answer: WorkflowFull = self.request(
+            "PATCH", f"/api/workflows/{path_segment(workflow_id)}", body=given({"changes": changes})
+        )
         return answer
 
-    def create_template_from_workflow(self, workflow_id: str, body: TemplateOfWorkflowBody) -> Template:
+    def create_template_from_workflow(self, workflow_id: str, *, name: str, description: str | None = None) -> Template:
         """Create a template from a workflow."""
-        answer: Template = self.request("POST", f"/api/workflows/{path_segment(workflow_id)}/template", body=body)
+        answer: Template = self.request(
+            "POST",
+            f"/api/workflows/{path_segment(workflow_id)}/template",
+            body=given({"name": name, "description": description}),
+        )
         return answer
 
-    def start_workflow(self, workflow_id: str, body: StartBody | None = None) -> WorkflowSummary:
+    def start_workflow(self, workflow_id: str, *, prepare_only: bool | None = None) -> WorkflowSummary:
         """Start a workflow."""
-        answer: WorkflowSummary = self.request("POST", f"/api/workflows/{path_segment(workflow_id)}/start", body=body)
+        answer: WorkflowSummary = self.request(
+            "POST",
+            f"/api/workflows/{path_segment(workflow_id)}/start",
+            body=given({"prepareOnly": prepare_only}) or None,
+        )
         return answer
 
-    def resume_workflow(self, workflow_id: str, body: ResumeBody | None = None) -> WorkflowSummary:
+    def resume_workflow(
+        self,
+        workflow_id: str,
+        *,
+        checkpoint_id: str | None = None,
+        retry: bool | None = None,
+        discard: bool | None = None,
+        hold: bool | None = None,
+    ) -> WorkflowSummary:
         """Resume a workflow."""
-        answer: WorkflowSummary = self.request("POST", f"/api/workflows/{path_segment(workflow_id)}/resume", body=body)
+        answer: WorkflowSummary = self.request(
+            "POST",
+            f"/api/workflows/{path_segment(workflow_id)}/resume",
+            body=given({"checkpointId": checkpoint_id, "retry": retry, "discard": discard, "hold": hold}) or None,
+        )
         return answer
 
-    def answer_workflow(self, workflow_id: str, body: WorkflowAnswerBody) -> WorkflowSummary:
+    def answer_workflow(self, workflow_id: str, *, text: str) -> WorkflowSummary:
         """Answer an agent's question."""
-        answer: WorkflowSummary = self.request("POST", f"/api/workflows/{path_segment(workflow_id)}/answer", body=body)
+        answer: WorkflowSummary = self.request(
+            "POST", f"/api/workflows/{path_segment(workflow_id)}/answer", body=given({"text": text})
+        )
         return answer
 
-    def pause_workflow(self, workflow_id: str, body: PauseBody | None = None) -> WorkflowSummary:
+    def pause_workflow(self, workflow_id: str, *, reason: str | None = None) -> WorkflowSummary:
         """Pause a workflow."""
-        answer: WorkflowSummary = self.request("POST", f"/api/workflows/{path_segment(workflow_id)}/pause", body=body)
+        answer: WorkflowSummary = self.request(
+            "POST", f"/api/workflows/{path_segment(workflow_id)}/pause", body=given({"reason": reason}) or None
+        )
         return answer
 
     def cancel_workflow(self, workflow_id: str) -> WorkflowSummary:
@@ -204,14 +331,46 @@ class WorkflowOperations(Connection):
         answer: WorkflowSummary = self.request("POST", f"/api/workflows/{path_segment(workflow_id)}/cancel")
         return answer
 
-    def fork_workflow(self, workflow_id: str, body: ForkBody) -> WorkflowFull:
+    def fork_workflow(self, workflow_id: str, *, checkpoint_id: str, name: str | None = None) -> WorkflowFull:
         """Fork a workflow."""
-        answer: WorkflowFull = self.request("POST", f"/api/workflows/{path_segment(workflow_id)}/fork", body=body)
+        answer: WorkflowFull = self.request(
+            "POST",
+            f"/api/workflows/{path_segment(workflow_id)}/fork",
+            body=given({"checkpointId": checkpoint_id, "name": name}),
+        )
         return answer
 
-    def land_workflow(self, workflow_id: str, body: LandBody | None = None) -> WorkflowFull:
+    def land_workflow(
+        self,
+        workflow_id: str,
+        *,
+        how: Literal["pull-request", "push"] | None = None,
+        squash: Literal["work", "all", "none"] | None = None,
+        branch: str | None = None,
+        title: str | None = None,
+        body: str | None = None,
+        draft: bool | None = None,
+        git_id: str | None = None,
+        base: str | None = None,
+    ) -> WorkflowFull:
         """Land a workflow."""
-        answer: WorkflowFull = self.request("POST", f"/api/workflows/{path_segment(workflow_id)}/land", body=body)
+        answer: WorkflowFull = self.request(
+            "POST",
+            f"/api/workflows/{path_segment(workflow_id)}/land",
+            body=given(
+                {
+                    "how": how,
+                    "squash": squash,
+                    "branch": branch,
+                    "title": title,
+                    "body": body,
+                    "draft": draft,
+                    "gitId": git_id,
+                    "base": base,
+                }
+            )
+            or None,
+        )
         return answer
 
     def list_workflow_events(
@@ -296,7 +455,9 @@ class WorkflowOperations(Connection):
         answer: YamlText = self.request("GET", f"/api/workflows/{path_segment(workflow_id)}/plan")
         return answer
 
-    def change_workflow_plan(self, workflow_id: str, body: PlanBody) -> PlanChangeResult:
+    def change_workflow_plan(self, workflow_id: str, *, yaml: str, dry_run: bool | None = None) -> PlanChangeResult:
         """Replace the plan of a workflow."""
-        answer: PlanChangeResult = self.request("PUT", f"/api/workflows/{path_segment(workflow_id)}/plan", body=body)
+        answer: PlanChangeResult = self.request(
+            "PUT", f"/api/workflows/{path_segment(workflow_id)}/plan", body=given({"yaml": yaml, "dryRun": dry_run})
+        )
         return answer

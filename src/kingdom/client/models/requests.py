@@ -5,13 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 
-class AcknowledgeBody(TypedDict):
-    """The items to acknowledge."""
-
-    ids: list[str]
-    user: NotRequired[str]
-
-
 class AddTaskChange(TypedDict):
     """Add a task to a work, at position `at` (default: the end)."""
 
@@ -27,20 +20,6 @@ class AddWorkChange(TypedDict):
     type: Literal["addWork"]
     work: WorkBody
     at: NotRequired[int | None]
-
-
-class AnswerBody(TypedDict):
-    """A person's answer to a question."""
-
-    text: str
-    user: NotRequired[str]
-
-
-class ConvertBody(TypedDict):
-    """A template as YAML or as fields."""
-
-    yaml: NotRequired[str | None]
-    fields: NotRequired[TemplateBody | None]
 
 
 class ErrorBody(TypedDict):
@@ -59,38 +38,10 @@ class Failed(TypedDict):
     timestamp: NotRequired[str]
 
 
-class ForkBody(TypedDict):
-    """Options for forking a workflow."""
-
-    checkpointId: str
-    name: NotRequired[str | None]
-
-
-class GitBody(TypedDict):
-    """A repository to register."""
-
-    name: str
-    url: str
-    check: NotRequired[bool]
-
-
 class GitRefBody(TypedDict):
     """Reference to a repository."""
 
     gitId: str
-    base: NotRequired[str | None]
-
-
-class LandBody(TypedDict):
-    """How to land a workflow."""
-
-    how: NotRequired[Literal["pull-request", "push"]]
-    squash: NotRequired[Literal["work", "all", "none"]]
-    branch: NotRequired[str | None]
-    title: NotRequired[str | None]
-    body: NotRequired[str | None]
-    draft: NotRequired[bool]
-    gitId: NotRequired[str | None]
     base: NotRequired[str | None]
 
 
@@ -105,62 +56,11 @@ class LandFields(TypedDict):
     draft: NotRequired[bool]
 
 
-class McpServerBody(TypedDict):
-    """An MCP server to register: either a command or a URL."""
-
-    name: str
-    command: NotRequired[list[str]]
-    url: NotRequired[str | None]
-    env: NotRequired[dict[str, str]]
-
-
 class McpServerRefBody(TypedDict):
     """Reference to an MCP server, with environment overrides."""
 
     mcpServerId: str
     env: NotRequired[dict[str, Any]]
-
-
-class ModifyBody(TypedDict):
-    """Changes of a plan. They are applied in order, all or none."""
-
-    changes: list[
-        AddTaskChange
-        | RemoveTaskChange
-        | UpdateTaskChange
-        | ReorderTasksChange
-        | AddWorkChange
-        | RemoveWorkChange
-        | UpdateWorkChange
-        | ReorderWorksChange
-        | SetGitRefsChange
-        | SetMcpServerRefsChange
-        | SetDetailsChange
-    ]
-
-
-class NewEvent(TypedDict):
-    """An event to inject."""
-
-    type: str
-    payload: NotRequired[dict[str, Any]]
-    source: NotRequired[str]
-    repo: NotRequired[str | None]
-    priority: NotRequired[Literal["high", "normal", "low"]]
-    id: NotRequired[str | None]
-
-
-class PauseBody(TypedDict):
-    """Options for pausing a workflow."""
-
-    reason: NotRequired[str | None]
-
-
-class PlanBody(TypedDict):
-    """The complete new plan. Works and tasks are matched by name."""
-
-    yaml: str
-    dryRun: NotRequired[bool]
 
 
 class RemoveTaskChange(TypedDict):
@@ -192,27 +92,6 @@ class ReorderWorksChange(TypedDict):
     workIds: list[str]
 
 
-class RequestedBy(TypedDict):
-    """The user who requests a command."""
-
-    user: NotRequired[str]
-
-
-class RequeueBody(TypedDict):
-    """The dead letters to requeue."""
-
-    ids: list[str]
-
-
-class ResumeBody(TypedDict):
-    """Where to resume: after a pause where it stopped, after a failure from the last checkpoint (default)."""
-
-    checkpointId: NotRequired[str | None]
-    retry: NotRequired[bool]
-    discard: NotRequired[bool]
-    hold: NotRequired[bool]
-
-
 class SetDetailsChange(TypedDict):
     """Change the name and the description."""
 
@@ -233,12 +112,6 @@ class SetMcpServerRefsChange(TypedDict):
 
     type: Literal["setMcpServerRefs"]
     mcpServerRefs: list[McpServerRefBody]
-
-
-class StartBody(TypedDict):
-    """Options for starting a workflow."""
-
-    prepareOnly: NotRequired[bool]
 
 
 class TaskBody(TypedDict):
@@ -269,13 +142,6 @@ class TemplateBody(TypedDict):
     onFailure: NotRequired[Literal["pause", "fail"]]
     land: NotRequired[LandFields | None]
     works: list[WorkBody]
-
-
-class TemplateOfWorkflowBody(TypedDict):
-    """Name and description of the new template."""
-
-    name: str
-    description: NotRequired[str | None]
 
 
 class UpdateTaskChange(TypedDict):
@@ -328,28 +194,3 @@ class WorkValues(TypedDict):
     after: NotRequired[list[str] | None]
     merge: NotRequired[bool | None]
     pauseAfter: NotRequired[bool | None]
-
-
-class WorkflowAnswerBody(TypedDict):
-    """A person's answer to the question of an agent."""
-
-    text: str
-
-
-class WorkflowBody(TypedDict):
-    """A workflow to create from a template. Given fields replace those of the template."""
-
-    templateId: str
-    name: NotRequired[str | None]
-    issueKey: NotRequired[str | None]
-    description: NotRequired[str | None]
-    variables: NotRequired[dict[str, Any]]
-    gitRefs: NotRequired[list[GitRefBody] | None]
-    mcpServerRefs: NotRequired[list[McpServerRefBody] | None]
-    onFailure: NotRequired[Literal["pause", "fail"] | None]
-
-
-class YamlBody(TypedDict):
-    """A template as YAML text."""
-
-    yaml: str
