@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from uuid import uuid4
 
 from mcp.server.fastmcp import FastMCP
 from mcp.server.fastmcp.exceptions import ToolError
+from mcp.server.fastmcp.tools import Tool
 from mcp.types import ToolAnnotations
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from kingdom import __version__
+from kingdom.base.forms import problem_text
 from kingdom.court.commands import answer_question, cancel_task, inject_event, retry_task
 from kingdom.court.overview import OpenQuestion
 from kingdom.web.api import workflows
+from kingdom.web.api.court_models import SearchQuery, TaskStatusQuery, TextField, WordQuery
+from kingdom.web.api.court_queues import NewEvent
+from kingdom.web.api.workflow_models import NameSearch
 from kingdom.web.api.workflows import ResumeBody, WorkflowBody
 from kingdom.web.envelope import parse_body
 from kingdom.web.errors import as_api_error
+from kingdom.web.middleware import MAX_REQUEST_BYTES
 from kingdom.web.views import court, documents
 from kingdom.web.views import court as court_views
 from kingdom.web.views import templates as template_views
 from kingdom.web.views import workflow_output as report_views
 from kingdom.web.views import workflows as workflow_views
 from kingdom.web.views.redaction import check_payload
+from kingdom.workflow.domain.statuses import WorkflowStatus
 
 if TYPE_CHECKING:
     from kingdom.web.context import WebContext
@@ -39,7 +47,7 @@ def dump(model: BaseModel) -> dict[str, Any]:
 
 
 MCP_SOURCE: Final = "mcp"
-TaskIdArgument = Annotated[str, Field(description="The id of a task, task-YYYYMMDD-NNN.")]
+TaskIdArgument = Annotated[str, Field(max_length=200, description="The id of a task, task-YYYYMMDD-NNN.")]
 _QUESTIONS: Final = TypeAdapter(list[OpenQuestion])
 _TRANSCRIPT_BYTES: Final = 20_000  # the end of a transcript, short enough for an agent
 
@@ -66,12 +74,9 @@ class CourtTools:
 
     async def list_tasks(
         self,
-        status: Annotated[
-            str | None,
-            Field(description="Only tasks with this status: pending, in_progress, completed, failed, cancelled, …"),
-        ] = None,
-        general: Annotated[str | None, Field(description="Only tasks of this general, such as gen-pr.")] = None,
-        search: Annotated[str | None, Field(description="Words in the task: title, repository, number…")] = None,
+        status: Annotated[TaskStatusQuery, Field(description="Only tasks with this status.")] = None,
+        general: Annotated[WordQuery, Field(description="Only tasks of this general, such as gen-pr.")] = None,
+        search: Annotated[SearchQuery, Field(description="Words in the task: title, repository, number…")] = None,
         limit: ToolLimit = 20,
     ) -> dict[str, Any]:
         """List tasks, newest first."""
@@ -84,7 +89,7 @@ class CourtTools:
         return dump(await documents.read_task(self._context, task_id))
 
     async def trace(
-        self, any_id: Annotated[str, Field(description="The id of an event, a task or a message.")]
+        self, any_id: Annotated[str, Field(max_length=200, description="The id of an event, a task or a message.")]
     ) -> list[dict[str, Any]]:
         """Trace an event, task or message: its history in time order."""
         return [dump(line) for line in await documents.trace(self._context, any_id)]
@@ -113,17 +118,13 @@ class CourtTools:
     ) -> dict[str, Any]:
         """Emit an event so that a general handles it. Follow it with list_tasks and trace."""
         check_payload(payload)
+        event = parse_body(NewEvent, type=type, payload=payload, repo=repo, priority=priority, source=MCP_SOURCE)
         event_id = f"evt-{MCP_SOURCE}-{uuid4().hex}"
-        document: dict[str, Any] = {
-            "id": event_id, "type": type, "source": MCP_SOURCE, "payload": payload, "priority": priority,
-        }  # fmt: skip
-        if repo is not None:
-            document["repo"] = repo
-        await inject_event(self._context.court, document)
+        await inject_event(self._context.court, {**event.model_dump(exclude={"id"}), "id": event_id})
         return {"eventId": event_id}
 
     async def answer_question(
-        self, task_id: TaskIdArgument, answer: Annotated[str, Field(min_length=1, max_length=10_000)]
+        self, task_id: TaskIdArgument, answer: Annotated[TextField, Field(description="What to tell the agent.")]
     ) -> str:
         """Answer the question of a task on behalf of your user. The first answer counts."""
         await answer_question(self._context.court, task_id, answer, MCP_SOURCE, source=MCP_SOURCE)
@@ -140,7 +141,8 @@ class CourtTools:
         return f"{task_id} will run again"
 
 
-WorkflowIdArgument = Annotated[str, Field(description="The id of a workflow, wf-…")]
+WorkflowIdArgument = Annotated[str, Field(max_length=100, description="The id of a workflow, wf-…")]
+StatusArgument = Annotated[WorkflowStatus, BeforeValidator(lambda value: str(value).upper())]
 
 
 class WorkflowTools:
@@ -153,14 +155,12 @@ class WorkflowTools:
 
     async def list_workflows(
         self,
-        status: Annotated[
-            str | None, Field(description="Only workflows with this status: RUNNING, PAUSED, FAILED…")
-        ] = None,
-        search: Annotated[str | None, Field(description="Part of the name or issue key.")] = None,
+        status: Annotated[StatusArgument | None, Field(description="Only workflows with this status.")] = None,
+        search: Annotated[NameSearch, Field(description="Part of the name or issue key.")] = None,
         limit: ToolLimit = 20,
     ) -> dict[str, Any]:
         """List workflows, newest first, with progress and cost."""
-        statuses = () if status is None else (status.upper(),)
+        statuses = () if status is None else (status,)
         found = await workflow_views.list_workflows(self._context, statuses=statuses, search=search, limit=limit)
         return dump(found)
 
@@ -173,13 +173,13 @@ class WorkflowTools:
     async def read_report(
         self,
         workflow_id: WorkflowIdArgument,
-        report_id: Annotated[str, Field(description="From show_workflow.")],
+        report_id: Annotated[str, Field(max_length=100, description="From show_workflow.")],
     ) -> dict[str, Any]:
         """Read a report, Markdown written by an agent."""
         return dump(await report_views.read_report(self._context, workflow_id, report_id))
 
     async def list_templates(
-        self, search: Annotated[str | None, Field(description="Part of the name.")] = None, limit: ToolLimit = 50
+        self, search: Annotated[NameSearch, Field(description="Part of the name.")] = None, limit: ToolLimit = 50
     ) -> dict[str, Any]:
         """List the templates of workflows."""
         return dump(await template_views.list_templates(self._context, search=search, limit=limit))
@@ -241,28 +241,44 @@ instructions.
 """
 
 
+class CourtServer(FastMCP):
+    """Refuses calls as the HTTP API does: too large, with unknown arguments, or with wrong ones."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
+        """Call a tool. Raises ``ToolError`` with the code and message that the API would answer with."""
+        if len(json.dumps(arguments)) > MAX_REQUEST_BYTES:
+            raise ToolError(f"SYS_TOO_LARGE: the arguments of a call may have at most {MAX_REQUEST_BYTES:,} bytes")
+        try:
+            return await super().call_tool(name, arguments)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            wrong = [f"{'.'.join(map(str, one['loc']))}: {problem_text(one)}" for one in error.__cause__.errors()]
+            raise ToolError("\n".join(["SYS_INVALID: the arguments are invalid", *wrong])) from error
+
+
 def make_server(context: WebContext, *, read_only: bool = False) -> FastMCP:
     """Create an MCP server over an open context. With ``read_only`` it has only tools that change nothing."""
-    server = FastMCP("kingdom", instructions=_INSTRUCTIONS, log_level="WARNING")
-    server._mcp_server.version = __version__  # or it tells the version of the library
     groups: list[CourtTools | WorkflowTools] = [WorkflowTools(context)]
     if context.services is not None:
         groups.insert(0, CourtTools(context))
+    tools = []
     for group in groups:
         reading: tuple[ToolFunction, ...] = group.reading
         acting: tuple[ToolFunction, ...] = () if read_only else group.acting
-        for tool in reading:
-            _add_tool(server, tool, ToolAnnotations(readOnlyHint=True, openWorldHint=False))
-        for tool in acting:
-            _add_tool(server, tool, ToolAnnotations(readOnlyHint=False, destructiveHint=False, openWorldHint=True))
+        looks = ToolAnnotations(readOnlyHint=True, openWorldHint=False)
+        acts = ToolAnnotations(readOnlyHint=False, destructiveHint=False, openWorldHint=True)
+        tools += [_tool(function, looks) for function in reading] + [_tool(function, acts) for function in acting]
+    server = CourtServer("kingdom", instructions=_INSTRUCTIONS, log_level="WARNING", tools=tools)
+    server._mcp_server.version = __version__  # or it tells the version of the library
     return server
 
 
-def _add_tool(server: FastMCP, tool: ToolFunction, annotations: ToolAnnotations) -> None:
-    @functools.wraps(tool)
+def _tool(function: ToolFunction, annotations: ToolAnnotations) -> Tool:
+    @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return await tool(*args, **kwargs)
+            return await function(*args, **kwargs)
         except Exception as error:
             problem = as_api_error(error)
             if problem.status >= 500:
@@ -270,4 +286,9 @@ def _add_tool(server: FastMCP, tool: ToolFunction, annotations: ToolAnnotations)
             more = "".join(f"\n{line}" for line in problem.details if str(line) not in str(problem))
             raise ToolError(f"{problem.code}: {problem}{more}") from error
 
-    server.add_tool(call, annotations=annotations, structured_output=False)
+    tool = Tool.from_function(call, annotations=annotations, structured_output=False)
+    arguments = tool.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"  # the library would drop what it does not know
+    arguments.model_rebuild(force=True)
+    tool.parameters = arguments.model_json_schema(by_alias=True)
+    return tool

@@ -104,6 +104,23 @@ async def test_a_mistake_in_what_an_agent_asks_for_is_told_to_it(tmp_path: Path)
         assert "cannot be stored as JSON" in await it.refused("emit_event", type="test.good", payload=deep)
 
 
+async def test_an_agent_is_refused_what_http_would_refuse(tmp_path: Path) -> None:
+    async with opened(tmp_path) as context, agent(context) as it:
+        unknown = await it.refused("list_tasks", stauts="failed")
+        assert unknown.startswith("SYS_INVALID")
+        assert "stauts: Extra inputs are not permitted" in unknown
+        assert "status: Input should be" in await it.refused("list_tasks", status="lost")
+        assert "status: Input should be" in await it.refused("list_workflows", status="lost")
+        assert (await it.use("list_workflows", status="running"))["items"] == []
+        assert "search: String should have at most 10000" in await it.refused("list_tasks", search="x" * 10_001)
+        assert "search: String should have at most 100" in await it.refused("list_workflows", search="x" * 101)
+        long = await it.refused("emit_event", type="test.good", payload={}, repo="x" * 201)
+        assert "repo: String should have at most 200" in long
+        assert "SYS_TOO_LARGE" in await it.refused("emit_event", type="test.good", payload={"text": "x" * 2**22})
+        tools = (await it.session.list_tools()).tools
+    assert all(tool.inputSchema["additionalProperties"] is False for tool in tools)
+
+
 async def test_who_may_only_look_is_offered_nothing_else(tmp_path: Path) -> None:
     async with opened(tmp_path) as context:
         async with agent(context) as it:
