@@ -11,6 +11,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from kingdom.court.errors import CourtError
 from kingdom.web.record import record_server, running_server, url_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fastapi import FastAPI
+    from uvicorn._types import ASGISendEvent
 
     from kingdom.web.context import WebContext
     from kingdom.web.settings import WebSettings
@@ -29,6 +31,8 @@ _DATE_SECONDS: Final = 1.0  # how often the Date header is updated
 _GRACE_SECONDS: Final = 2  # for running requests at shutdown; streams end then
 _TOKEN_CHECK_SECONDS: Final = 1.0  # interval of checks for a renewed token
 _MAX_WEBSOCKET_BYTES: Final = 2 * 1024 * 1024  # per message of a client
+CLOSE_SECONDS: float = 60.0
+"""How long a WebSocket's client may take to read why it was closed. Then the connection is dropped."""
 log = logging.getLogger("kingdom.web")
 
 
@@ -67,6 +71,19 @@ class _UvicornServer(uvicorn.Server):
         self._ending.set()
 
 
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """Tells a client that does not read why it was closed, and drops it if it never reads that."""
+
+    async def send(self, message: ASGISendEvent) -> None:
+        if message["type"] != "websocket.close":
+            await super().send(message)
+            return
+        self.writable.set()  # the reason takes its place behind what the client has not read: it needs no room
+        await super().send(message)
+        # Closing alone would wait for ever until the client has read everything.
+        self.loop.call_later(CLOSE_SECONDS, self.transport.abort)
+
+
 class RunningServer:
     """A running server."""
 
@@ -86,9 +103,14 @@ class RunningServer:
             return None
         return asyncio.CancelledError() if self._task.cancelled() else self._task.exception() or CannotServe("it ended")
 
+    @property
+    def connections(self) -> list[Any]:
+        """The open connections, as uvicorn's protocols."""
+        return list(self._server.server_state.connections)
+
     def drop_connections(self) -> None:
         """Abort all connections."""
-        for connection in list(self._server.server_state.connections):
+        for connection in self.connections:
             transport: Any = getattr(connection, "transport", None)
             if transport is not None:
                 transport.abort()
@@ -114,7 +136,7 @@ async def serve(
         log_level="critical",
         access_log=False,
         lifespan="on",
-        ws="websockets-sansio",
+        ws=WebSocketProtocol,
         ws_max_size=_MAX_WEBSOCKET_BYTES,
         ws_per_message_deflate=False,
         server_header=False,

@@ -28,7 +28,6 @@ router = APIRouter()
 _MAX_BATCH_CHARS: Final = 256 * 1024
 _SENDS_PER_TURN: Final = 4  # messages to one client before others are served
 _MAX_WAITING_REPLIES: Final = 200
-_CLOSE_SECONDS: Final = 5.0  # for a client that does not read to receive the close reason
 
 
 @router.websocket("/ws/events")
@@ -61,8 +60,8 @@ class WebSocketConnection(LiveConnection):
         finally:
             self._change_to(None)
         if end is not None:
-            with contextlib.suppress(TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
-                await asyncio.wait_for(self._websocket.close(*end), _CLOSE_SECONDS)
+            with contextlib.suppress(WebSocketDisconnect, OSError, RuntimeError):
+                await self._websocket.close(*end)
 
     def check(self, now: float) -> None:
         """Disconnect a client that sends nothing or does not read."""
