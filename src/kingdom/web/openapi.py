@@ -162,6 +162,9 @@ def _add_errors(path: str, method: str, operation: dict[str, Any]) -> None:
     if operation.get("parameters") or "requestBody" in operation:
         statuses.append("422")
     responses = operation.setdefault("responses", {})
+    for status, answer in responses.items():
+        if status[0] in "45":  # otherwise of the type that the operation returns, such as a stream
+            answer["content"] = {_JSON_TYPE: {"schema": {"$ref": _FAILED_REF}}}
     for status in statuses:
         if status in responses:
             continue

@@ -42,6 +42,8 @@ def test_an_operation_says_what_it_does_with_examples_and_errors(
     bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
     for media in (body.get("content", {}).get("application/json") for body in bodies):
         assert media is None or "example" in media or "examples" in media
+    errors = [answer for status, answer in operation["responses"].items() if status[0] in "45" and "content" in answer]
+    assert all(answer["content"].keys() == {"application/json"} for answer in errors), "the one envelope"
     assert "500" in operation["responses"]
     if "{" in path:
         assert "404" in operation["responses"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -183,6 +184,7 @@ def ping_message(number: int | None) -> str:
     return encode_json({"type": "ping", "sequenceNumber": number})
 
 
+@cache
 def protocol_description() -> dict[str, Any]:
     """Return JSON Schemas of all messages, and the close codes."""
     return {

@@ -28,6 +28,15 @@ _EXAMPLE: Final = (
     '"type":"task.started","occurredAt":"2026-02-07T10:00:00Z","actor":"gen-pr","data":{"task_id":"task-20260207-001"}}}'
     "\n\n"
 )
+_EVENT_SCHEMA: Final = {
+    "type": "object",
+    "description": "One event of the stream.",
+    "properties": {
+        "id": {"type": "string", "pattern": "^[0-9]+$", "description": "Its number."},
+        "data": {"type": "string", "contentMediaType": "application/json", "description": "A message of the protocol."},
+    },
+    "required": ["id", "data"],
+}
 _STREAM_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -48,7 +57,7 @@ class SseResponse(Response):
     ),
     operation_id="streamEvents",
     response_class=SseResponse,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}}}},
+    responses={200: {"content": {"text/event-stream": {"schema": _EVENT_SCHEMA, "example": _EXAMPLE}}}},
 )
 async def stream_events(
     context: Context,
