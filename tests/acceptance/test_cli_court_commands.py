@@ -90,8 +90,9 @@ def test_a_task_that_is_held_back_says_why(court: Court) -> None:
     task = {"id": "task-20260207-001", "event_id": "evt-1", "target_general": "gen-test", "type": "test.happened"}
     task |= {"priority": "normal", "status": "pending", "created_at": "2026-02-07T10:00:00Z", "payload": {}}
     waiting = court.root / "queue/tasks/pending/task-20260207-001.json"
-    waiting.write_text(json.dumps(task))
+    waiting.write_text(json.dumps(task | {"payload": {"repo": "acme/shop", "pr_number": 7, "title": "Faster"}}))
     assert court.ask("task", "show", task["id"])["held_because"] is None
+    assert "acme/shop#7 Faster" in court.call("task", "ls").stdout, "what it is about says more than its type"
     beat = {"held": {task["id"]: {"reason": "the engine is away"}}}
     heartbeat = Home(court.root).heartbeat("gen-test")
     heartbeat.parent.mkdir(parents=True, exist_ok=True)

@@ -63,6 +63,10 @@ def test_an_event_becomes_a_task_is_done_and_everybody_tells_the_same_story(
     shown = court.ask("task", "show", task["id"])
     assert shown["result"]["summary"] == "all is well"
     assert [soldier["alive"] for soldier in shown["soldiers"]] == [False]
+    lines = court.run("task", "show", task["id"]).stdout.splitlines()
+    assert lines[0] == f"{task['type']}: completed", "what it is about, and what came of it, come first"
+    assert lines[2].split(maxsplit=1) == ["result", "all is well"]
+    assert lines[-1].split("  ")[0] == f"kingdom task retry {task['id']}", "what can be done comes last"
     assert f"working on {task['id']}" in court.run("task", "transcript", task["id"]).stdout
     watched = court.run("task", "attach", task["id"]).stdout
     assert f"working on {task['id']}" in watched

@@ -366,6 +366,14 @@ def index_fields(document: dict[str, Any]) -> dict[str, str | None]:
     return {"subject": subject_of(document), "title": _title(document)}
 
 
+def describe_document(document: dict[str, Any]) -> str:
+    """Return what a document is about, for people: its subject and title, the task it continues, or its type."""
+    found = " ".join(filter(None, index_fields(document).values()))
+    if not found and document.get("type") == "resume":
+        found = f"goes on from {_value_at(document, 'payload.original_task_id')}"
+    return found or str(document.get("type"))
+
+
 def _title(document: dict[str, Any]) -> str | None:
     """Return a title for people, if the document has one."""
     payload = document.get("payload")

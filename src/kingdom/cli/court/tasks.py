@@ -18,7 +18,6 @@ from kingdom.cli.session import find_home, user_name, with_court
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import tzinfo
 
     from kingdom.court.loop import Services
 
@@ -221,7 +220,9 @@ def app() -> None:
 @json_option
 def ls(status: str | None, general: str | None, limit: int, home: Path | None, json: bool) -> None:
     """List tasks, the newest first."""
+    from kingdom.cli.court.task_text import local_text
     from kingdom.court.config import court_zone
+    from kingdom.court.document_index import describe_document
 
     found = with_court(home, _listed_tasks)
     chosen = [
@@ -233,14 +234,18 @@ def ls(status: str | None, general: str | None, limit: int, home: Path | None, j
     if json:
         output.print_json({"tasks": chosen[:limit], "total": len(chosen)})
     elif chosen:
-        columns = ("task", "status", "general", "type", "priority", "event", "created")
-        keys = ("id", "shown_status", "target_general", "type", "priority", "event_id", "created_at")
         zone = court_zone(find_home(home))
         rows = [
-            [_local(task.get(key, ""), zone) if key == "created_at" else task.get(key, "") for key in keys]
+            (
+                task.get("id"),
+                task["shown_status"],
+                task.get("target_general"),
+                describe_document(task),
+                local_text(task.get("created_at"), zone),
+            )
             for task in chosen[:limit]
         ]
-        output.print_table((*columns[:-1], f"created ({zone.key})"), rows)
+        output.print_table(("task", "status", "general", "about", f"created ({zone.key})"), rows)
         if len(chosen) > limit:
             output.say(f"… and {len(chosen) - limit} older ones (use --limit)")
     else:
@@ -252,24 +257,15 @@ def ls(status: str | None, general: str | None, limit: int, home: Path | None, j
 @home_option
 @json_option
 def show(task_id: str, home: Path | None, json: bool) -> None:
-    """Show one task: its fields, result, soldiers and files."""
+    """Show one task: what came of it, what can be done, and its files."""
     document = with_court(home, lambda services: _task_document(services, task_id))
     if json:
         output.print_json(document)
         return
-    task, result, answered = document["task"], document["result"], document["answer"]
-    facts = [(key, task[key]) for key in task if key != "payload"]
-    facts = [(key, document["shown_status"] if key == "status" else value) for key, value in facts]
-    if document["held_because"] is not None:
-        facts.append(("held because", document["held_because"]))
-    if answered is not None:
-        facts += [(f"answer {key}", value) for key, value in answered.items() if value and key != "task_id"]
-    facts += [(f"result {key}", value) for key, value in (result or {}).items() if value not in (None, "", [], {})]
-    facts += [("soldier", f"{one['id']} ({'running' if one['alive'] else 'ended'})") for one in document["soldiers"]]
-    facts += [("file", path) for path in document["files"]]
-    output.print_facts(facts)
-    output.say()
-    output.say(jsonlib.dumps(task.get("payload"), ensure_ascii=False, indent=2))
+    from kingdom.cli.court.task_text import print_task
+    from kingdom.court.config import court_zone
+
+    print_task(document, court_zone(find_home(home)))
 
 
 @command()
@@ -327,14 +323,6 @@ async def _listed_tasks(services: Services) -> list[dict[str, Any]]:
         }
         for task in tasks
     ]
-
-
-def _local(text: object, zone: tzinfo) -> str:
-    from kingdom.base.times import epoch_seconds
-    from kingdom.court.days import local_time
-
-    at = epoch_seconds(text)
-    return str(text) if at is None else local_time(at, zone)
 
 
 async def _task_document(services: Services, task_id: str) -> dict[str, Any]:
