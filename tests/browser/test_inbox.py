@@ -136,3 +136,46 @@ async def test_the_browser_notifies_those_who_ask_for_it(visitor: Visitor) -> No
         await page.get_by_role("button", name="Stop notifications").click()
         await page.evaluate("(news) => kingdomInbox.show(news)", {"count": 1, "items": [old | {"id": "c"}]})
         assert (await page.evaluate("window.shown"))[-1:] == ["gen-release: Today?"]
+
+
+async def test_items_are_muted_and_shown_again(visitor: Visitor) -> None:
+    task_id = MORE_FAILED[3]
+    item = f"[data-item='task:{task_id}']"
+    async with visitor.page("/inbox") as page:
+        await page.locator(item).get_by_role("button", name="Mute").click()
+        dialog = page.get_by_role("dialog")
+        await expect(dialog).to_contain_text(f"Mute {task_id}?")
+        await shoot(page, "inbox-mute")
+        await dialog.get_by_role("button", name="For a week").press("Enter")
+        await expect(page.locator(item)).to_have_count(0, timeout=PATIENCE)
+        folded = page.locator(".k-muted-items")
+        await expect(folded.locator("summary")).to_have_text("Muted: 1")
+        await folded.locator("summary").click()
+        await expect(folded).to_contain_text("muted by dashboard")
+        await shoot(page, "inbox-muted")
+        assert await barriers(page) == []
+        await folded.get_by_role("button", name="Show again").click()
+        await expect(page.locator(item)).to_have_count(1, timeout=PATIENCE)
+        await expect(folded).to_be_hidden()
+
+
+async def test_workflows_go_back_before_the_work_at_which_they_stopped(visitor: Visitor) -> None:
+    work = {**WORK, "engineOptions": {"script": {"steps": [{"result": {"summary": "it is done"}}]}}, "pauseAfter": True}
+    template = await post(visitor, "/api/workflow-templates", {"name": "review it", "works": [work]})
+    made = [
+        (await post(visitor, "/api/workflows", {"templateId": template["id"], "name": name}))["id"] for name in "ab"
+    ]
+    for workflow_id in made:
+        await post(visitor, f"/api/workflows/{workflow_id}/start", {})
+    async with visitor.page("/inbox") as page:
+        for name in "ab":
+            await page.get_by_role("checkbox", name=f"Select {name}", exact=True).click(timeout=PATIENCE)
+        await page.locator(".k-card-side").get_by_role("button", name="Go back").click()
+        dialog = page.get_by_role("dialog")
+        await expect(dialog).to_contain_text("Go back with 2 workflows")
+        await shoot(page, "inbox-go-back")
+        await dialog.get_by_role("button", name="Go back and hold").click()
+        await expect(page.locator(".q-notification")).to_contain_text("Done: 2", timeout=PATIENCE)
+    for workflow_id in made:
+        full = (await visitor.web.client.get(f"/api/workflows/{workflow_id}")).json()["data"]
+        assert (full["status"], full["works"][0]["status"]) == ("PAUSED", "PENDING")

@@ -62,13 +62,13 @@ class SeenCourt:
         self.station()
         self.spend(2.5)
 
-    async def put(self, bus: EventBus, task_id: str) -> None:
-        """A task and its event come into the queues."""
+    async def put(self, bus: EventBus, task_id: str, **fields: Any) -> None:
+        """A task and its event come into the queues; ``fields`` are of the task."""
         event = {"id": f"evt-github-{task_id}", "type": "github.pr.opened", "source": "github"}
         task = {"id": task_id, "event_id": event["id"], "target_general": "gen-pr", "type": "github.pr.opened"}
         now = timestamp(time.time())
         await put_documents(bus, [Event.model_validate({**event, "created_at": now})])
-        await put_documents(bus, [Task.model_validate({**task, "created_at": now, "payload": {}})])
+        await put_documents(bus, [Task.model_validate({**task, "created_at": now, "payload": {}, **fields})])
         self.emit(
             "task.created",
             "king",

@@ -50,6 +50,8 @@ from kingdom.client.models.court import TranscriptEntry as TranscriptEntry
 from kingdom.client.models.court import TranscriptPart as TranscriptPart
 from kingdom.client.models.inbox import Acknowledged as Acknowledged
 from kingdom.client.models.inbox import InboxItem as InboxItem
+from kingdom.client.models.inbox import Muted as Muted
+from kingdom.client.models.inbox import MutedItem as MutedItem
 from kingdom.client.models.requests import AddTaskChange as AddTaskChange
 from kingdom.client.models.requests import AddWorkChange as AddWorkChange
 from kingdom.client.models.requests import ErrorBody as ErrorBody

@@ -28,4 +28,26 @@ class InboxItem(TypedDict):
     bus: NotRequired[str | None]
     stream: NotRequired[str | None]
     eventId: NotRequired[str | None]
-    actions: list[Literal["answer", "resume", "retry", "requeue", "acknowledge"]]
+    checkpointId: NotRequired[str | None]
+    work: NotRequired[str | None]
+    actions: list[Literal["answer", "resume", "goBack", "retry", "requeue", "acknowledge", "mute"]]
+
+
+class Muted(TypedDict):
+    """Result of muting items, or of ending that."""
+
+    changed: int
+    skipped: list[str]
+
+
+class MutedItem(TypedDict):
+    """An item that was muted, as it was then."""
+
+    id: str
+    kind: Literal["question", "review", "failed_task", "failed_workflow", "letter", "alert", "problem"]
+    title: str
+    text: str
+    path: str
+    until: str | None
+    user: str
+    at: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from datetime import tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +16,7 @@ from kingdom.web.dashboard.components import (
     badge,
     button,
     card,
+    dialog_box,
     empty,
     labelled,
     link,
@@ -31,13 +32,25 @@ from kingdom.web.dashboard.task_actions import DASHBOARD_USER, answer_task, draw
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.errors import as_api_error
 from kingdom.web.views.bus import requeue_dead
-from kingdom.web.views.inbox import COURT_DOWN_ID, InboxItem, acknowledge, read_inbox
+from kingdom.web.views.inbox import (
+    COURT_DOWN_ID,
+    InboxItem,
+    MutedItem,
+    acknowledge,
+    list_muted,
+    mute,
+    read_inbox,
+    unmute,
+)
 
 if TYPE_CHECKING:
+    from kingdom.web.dashboard.words import Translations
     from kingdom.web.views.inbox import InboxAction
 
 _SHOWN_ITEMS: Final = 5  # the others are folded
-_BUTTONS: Final[tuple[InboxAction, ...]] = ("resume", "retry", "requeue", "acknowledge")
+_BUTTONS: Final[tuple[InboxAction, ...]] = ("resume", "retry", "goBack", "requeue", "acknowledge", "mute")
+_WAYS_BACK: Final = ("hold", "go")
+_MUTE_SECONDS: Final = {"hour": 3600.0, "day": 86400.0, "week": 7 * 86400.0, "ever": None}
 
 
 @page("/inbox", title="nav.inbox", nav="inbox")
@@ -72,9 +85,19 @@ class InboxPanel:
             with tag("details", "k-details k-rest") as self._folded:
                 self._more = text("", name="summary")
                 self._rest = KeyedList(tag("ul", "k-lines k-inbox"), _key, self._draw)
-        await self._refresher.panel(body, partial(read_inbox, self._visit.context), self._show, keep=True)
+            with tag("details", "k-details k-muted-items") as self._silent:
+                self._silent_count = text("", name="summary")
+                self._muted = KeyedList(tag("ul", "k-lines k-inbox"), _muted_key, self._draw_muted)
+        await self._refresher.panel(body, self._read, self._show, keep=True)
 
-    def _show(self, items: Sequence[InboxItem]) -> None:
+    async def _read(self) -> tuple[list[InboxItem], list[MutedItem]]:
+        return await read_inbox(self._visit.context), await list_muted(self._visit.context)
+
+    def _show(self, found: tuple[Sequence[InboxItem], Sequence[MutedItem]]) -> None:
+        items, muted = found
+        self._muted.show(muted)
+        self._silent.set_visibility(bool(muted))
+        self._silent_count.set_text(self._words("inbox.muted", n=f"{len(muted):,}"))
         self._items = {item.id: item for item in items}
         self._selected &= set(self._items)
         self._boxes = {item_id: box for item_id, box in self._boxes.items() if item_id in self._items}
@@ -103,6 +126,8 @@ class InboxPanel:
                 with row("k-wrapping"):
                     badge(words(f"inbox.kind.{item.kind}"), item.kind)
                     link(item.title, item.path, "k-strong k-wrap")
+                    if item.kind == "failed_task" and item.task_id != item.title:
+                        text(item.task_id, "k-muted k-small k-mono")
                     if item.at:
                         text(format_datetime(item.at, self._zone), "k-muted k-small")
                     if item.deadline:
@@ -119,6 +144,20 @@ class InboxPanel:
                     if action in item.actions:
                         kind = "primary" if action == "resume" else ""
                         button(words(f"inbox.{action}"), partial(self._act, action, [item.id]), kind=kind)
+
+    def _draw_muted(self, item: MutedItem) -> None:
+        words = self._words
+        with tag("li", "k-inbox-item", data_muted=item.id):
+            with tag("div", "k-stack k-tight k-grow"):
+                with row("k-wrapping"):
+                    badge(words(f"inbox.kind.{item.kind}"), item.kind)
+                    link(item.title, item.path, "k-strong k-wrap")
+                    end = "inbox.muted.ever" if item.until is None else "inbox.muted.until"
+                    text(words(end, at=format_datetime(item.until, self._zone)), "k-muted k-small")
+                    text(words("inbox.muted.by", user=item.user), "k-muted k-small")
+                text(item.text, "k-wrap k-inbox-text", name="p")
+            with tag("div", "k-inbox-actions"):
+                button(words("inbox.unmute"), partial(self._unmute, item.id))
 
     def _text(self, item: InboxItem) -> str:
         return self._words("court.attention.down") if item.id == COURT_DOWN_ID else item.text
@@ -168,10 +207,20 @@ class InboxPanel:
         problems: list[str] = []
         if action == "acknowledge":
             await acknowledge(self._visit.context, [item.id for item in items], DASHBOARD_USER)
+        elif action == "mute":
+            if (span := await self._ask(_mute_question(self._words, items), "inbox.mute", _MUTE_SECONDS)) is None:
+                return
+            until = None if (seconds := _MUTE_SECONDS[span]) is None else self._visit.context.clock() + seconds
+            await mute(self._visit.context, [item.id for item in items], DASHBOARD_USER, until)
         else:
+            hold = False
+            if action == "goBack":
+                if (way := await self._ask(_back_question(self._words, items), "inbox.goBack", _WAYS_BACK)) is None:
+                    return
+                hold = way == "hold"
             for item in items:
                 try:
-                    await self._command(action, item)
+                    await self._command(action, item, hold=hold)
                 except Exception as error:  # noqa: BLE001 - shown with those of the others
                     problems.append(f"{item.title}: {as_api_error(error)}")
         done = len(items) - len(problems)
@@ -184,8 +233,28 @@ class InboxPanel:
         self._all.set_value(False)
         self._refresher.wake()
 
-    def _command(self, action: InboxAction, item: InboxItem) -> Awaitable[object]:
+    async def _ask(self, question: str, prefix: str, choices: Iterable[str]) -> str | None:
+        """Ask for one of the choices in a dialog. Returns None if the visitor cancels."""
+        words = self._words
+        with dialog_box(question) as dialog:
+            text(words(f"{prefix}.detail"), "k-muted k-wrap", name="div")
+            with tag("div", "k-dialog-actions k-wrapping"):
+                button(words("action.back"), lambda: dialog.submit(None)).props("autofocus")
+                for choice in choices:
+                    button(words(f"{prefix}.{choice}"), partial(dialog.submit, choice), kind="primary")
+        chosen = await dialog
+        return None if chosen is None else str(chosen)
+
+    async def _unmute(self, item_id: str) -> None:
+        await unmute(self._visit.context, [item_id])
+        ui.notify(self._words("inbox.did", n=1), type="positive")
+        self._refresher.wake()
+
+    def _command(self, action: InboxAction, item: InboxItem, *, hold: bool) -> Awaitable[object]:
         context = self._visit.context
+        if action == "goBack":
+            point = {"checkpoint_id": item.checkpoint_id, "hold": hold}
+            return context.control.execute("ResumeWorkflow", str(item.workflow_id), **point)
         if action == "requeue":
             return requeue_dead(context, str(item.bus), str(item.stream), [str(item.event_id)])
         if item.workflow_id is not None:  # approve a review, or retry
@@ -195,3 +264,21 @@ class InboxPanel:
 
 def _key(item: InboxItem) -> str:
     return item.id
+
+
+def _muted_key(item: MutedItem) -> str:
+    return item.id
+
+
+def _mute_question(words: Translations, items: Sequence[InboxItem]) -> str:
+    return (
+        words("inbox.mute.ask", title=items[0].title) if len(items) == 1 else words("inbox.mute.ask.many", n=len(items))
+    )
+
+
+def _back_question(words: Translations, items: Sequence[InboxItem]) -> str:
+    return (
+        words("inbox.goBack.ask", work=items[0].work)
+        if len(items) == 1
+        else words("inbox.goBack.ask.many", n=len(items))
+    )

@@ -13,11 +13,15 @@ from kingdom.base.times import epoch_seconds
 from kingdom.court.acknowledgements import Acknowledgements
 from kingdom.court.attention import attention_of
 from kingdom.court.models import timestamp
-from kingdom.web.envelope import ApiModel
+from kingdom.court.queues import TASKS
+from kingdom.web.envelope import ApiError, ApiModel
 from kingdom.web.views.bus import COURT_BUS, list_dead, list_streams
 from kingdom.web.views.court import court_overview
+from kingdom.web.views.court_state import court_state
+from kingdom.web.views.redaction import valid_text
 from kingdom.web.views.workflows import WorkflowFull, read_workflow
-from kingdom.workflow.domain.statuses import WorkflowStatus
+from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus
+from kingdom.workflow.usecases.lifecycle import FIRST_POINT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,10 +31,11 @@ if TYPE_CHECKING:
     from kingdom.web.views.court import CourtState
 
 InboxKind: TypeAlias = Literal["question", "review", "failed_task", "failed_workflow", "letter", "alert", "problem"]
-InboxAction: TypeAlias = Literal["answer", "resume", "retry", "requeue", "acknowledge"]
+InboxAction: TypeAlias = Literal["answer", "resume", "goBack", "retry", "requeue", "acknowledge", "mute"]
 COURT_DOWN_ID: Final = "court:down"
 _MAX_WORKFLOWS: Final = 100  # that wait; the newest
 _MAX_LETTERS: Final = 50  # of a stream
+_MUTED_FIELDS: Final = ("kind", "title", "text", "path", "until", "user", "at")
 _WAITING_STATUSES: Final = (WorkflowStatus.PAUSED, WorkflowStatus.FAILED)
 
 
@@ -50,7 +55,31 @@ class InboxItem(ApiModel):
     bus: str | None = None
     stream: str | None = None
     event_id: str | None = None
+    checkpoint_id: str | None = Field(
+        default=None, description="Where `goBack` leads: before the work at which it stopped.", examples=["start"]
+    )
+    work: str | None = Field(default=None, description="The work that is done again after `goBack`.")
     actions: list[InboxAction]
+
+
+class MutedItem(ApiModel):
+    """An item that was muted, as it was then."""
+
+    id: str = Field(examples=["alert:failures:gen-pr"])
+    kind: InboxKind
+    title: str
+    text: str
+    path: str
+    until: str | None = Field(description="When it is shown again; null: never by itself.")
+    user: str = Field(description="Who muted it.")
+    at: str = Field(description="When it was muted.")
+
+
+class Muted(ApiModel):
+    """Result of muting items, or of ending that."""
+
+    changed: int
+    skipped: list[str] = Field(description="Ids that are not in the inbox, or are not muted.")
 
 
 class Acknowledged(ApiModel):
@@ -75,7 +104,11 @@ async def read_inbox(context: WebContext) -> list[InboxItem]:
     if context.services is not None:
         found += await _court(context, await court_overview(context))
     now = context.clock()
-    waiting = [item for item in found if not state.acknowledged.covers(item.id, item.text, now)]
+    waiting = [
+        item.model_copy(update={"actions": [*item.actions, "mute"]})
+        for item in found
+        if not state.acknowledged.covers(item.id, item.text, now)
+    ]
     return sorted(waiting, key=lambda item: (item.at is None, epoch_seconds(item.at) or 0.0, item.id), reverse=True)
 
 
@@ -87,6 +120,35 @@ async def acknowledge(context: WebContext, ids: Sequence[str], user: str) -> Ack
     if seen:
         await asyncio.to_thread(state.acknowledged.add, seen, user, context.clock())
     return Acknowledged(acknowledged=len(seen), skipped=[one for one in ids if one not in known])
+
+
+async def mute(context: WebContext, ids: Sequence[str], user: str, until: float | None) -> Muted:
+    """Mute items until a time, or for ever (None): they leave the inbox, also when they change."""
+    state = context.cached(_InboxState, lambda: _InboxState(context))
+    now = context.clock()
+    if until is not None and until <= now:
+        raise ApiError(422, "SYS_INVALID", f"until must be later than now, which is {timestamp(now)}")
+    known = {item.id: item.model_dump(include={"kind", "title", "text", "path"}) for item in await read_inbox(context)}
+    chosen = {one: known[one] for one in ids if one in known}
+    if chosen:
+        await asyncio.to_thread(state.acknowledged.mute, chosen, user, now, until)
+    return Muted(changed=len(chosen), skipped=[one for one in ids if one not in known])
+
+
+async def unmute(context: WebContext, ids: Sequence[str]) -> Muted:
+    """End the muting of items: they are in the inbox again if there is still a reason."""
+    state = context.cached(_InboxState, lambda: _InboxState(context))
+    ended = await asyncio.to_thread(state.acknowledged.unmute, ids, context.clock())
+    return Muted(changed=len(ended), skipped=[one for one in ids if one not in ended])
+
+
+async def list_muted(context: WebContext) -> list[MutedItem]:
+    """Return the muted items, the latest first."""
+    state = context.cached(_InboxState, lambda: _InboxState(context))
+    found = await asyncio.to_thread(state.acknowledged.muted, context.clock())
+    return [MutedItem(id=item_id, **{name: one[name] for name in _MUTED_FIELDS}) for item_id, one in found.items()][
+        ::-1
+    ]
 
 
 # ── The court ──
@@ -107,9 +169,9 @@ async def _court(context: WebContext, court: CourtState) -> list[InboxItem]:
             found.append(_item(item_id, "problem", name, str(item), None, "/#roles", []))
     for problem in court.problems:
         if problem.is_failed_task:
-            path = f"/tasks/{problem.what}"
+            path, title = f"/tasks/{problem.what}", await _task_title(context, problem.what)
             failed = _item(
-                problem.item_id, "failed_task", problem.what, problem.why, problem.at, path, ["retry", "acknowledge"]
+                problem.item_id, "failed_task", title, problem.why, problem.at, path, ["retry", "acknowledge"]
             )
             found.append(failed.model_copy(update={"task_id": problem.what}))
         elif not _is_letter(problem.what, court):
@@ -118,6 +180,13 @@ async def _court(context: WebContext, court: CourtState) -> list[InboxItem]:
                 _item(problem.item_id, "problem", problem.what, problem.why, problem.at, path, ["acknowledge"])
             )
     return found
+
+
+async def _task_title(context: WebContext, task_id: str) -> str:
+    """Return what a task is about: its subject and title; its id where it has neither, or its document is gone."""
+    entry = await court_state(context).indexes[TASKS].get(task_id)
+    fields = {} if entry is None else entry.fields
+    return " ".join(valid_text(str(fields[name])) for name in ("subject", "title") if fields.get(name)) or task_id
 
 
 def _is_letter(what: str, court: CourtState) -> bool:
@@ -184,7 +253,21 @@ def _workflow_item(full: WorkflowFull, at: str | None) -> InboxItem:
         item.at = at
     else:
         item = _item(f"workflow:{full.id}", "review", full.name, full.reason or "", at, path, ["resume", "acknowledge"])
+    if item.kind != "question" and (point := _point_before(full)) is not None:
+        item.checkpoint_id, item.work = point
+        item.actions.insert(-1, "goBack")
     return item.model_copy(update={"workflow_id": full.id})
+
+
+def _point_before(full: WorkflowFull) -> tuple[str, str] | None:
+    """Return the point before the work at which a workflow stopped, and the name of that work."""
+    begun = [work for work in full.works if work.status is not WorkStatus.PENDING]
+    if "goBack" not in full.allowed or not begun:
+        return None
+    last = max(begun, key=lambda work: work.sequence)
+    before = [work for work in begun if work.sequence < last.sequence and work.checkpoint_id is not None]
+    point = max(before, key=lambda work: work.sequence).checkpoint_id if before else None
+    return point or FIRST_POINT, last.name
 
 
 def _asking(full: WorkflowFull) -> InboxItem | None:

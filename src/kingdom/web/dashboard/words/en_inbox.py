@@ -1,0 +1,46 @@
+"""English texts of the inbox."""
+
+from __future__ import annotations
+
+from typing import Final
+
+INBOX_WORDS: Final[dict[str, str]] = {
+    "inbox.none": "Nothing needs you",
+    "inbox.none.hint": "Questions, failures, reviews, dead letters and alerts appear here.",
+    "inbox.kind.question": "question",
+    "inbox.kind.review": "waits for review",
+    "inbox.kind.failed_task": "task failed",
+    "inbox.kind.failed_workflow": "workflow failed",
+    "inbox.kind.letter": "dead letter",
+    "inbox.kind.alert": "alert",
+    "inbox.kind.problem": "problem",
+    "inbox.select": "Select {title}",
+    "inbox.select.all": "Select all",
+    "inbox.selected": "{n} selected",
+    "inbox.resume": "Approve and go on",
+    "inbox.retry": "Retry",
+    "inbox.requeue": "Requeue",
+    "inbox.acknowledge": "Acknowledge",
+    "inbox.did": "Done: {n}",
+    "inbox.some": "Done: {n}. Not possible: {failed}",
+    "inbox.about": "What needs a person, newest first.",
+    "inbox.goBack": "Go back…",
+    "inbox.mute": "Mute…",
+    "inbox.unmute": "Show again",
+    "inbox.goBack.ask": "Go back before the work {work}?",
+    "inbox.goBack.ask.many": "Go back with {n} workflows, each before the work at which it stopped?",
+    "inbox.goBack.detail": "The work is done again. What it did is kept; the page of the workflow can restore it.",
+    "inbox.goBack.hold": "Go back and hold",
+    "inbox.goBack.go": "Go back and go on",
+    "inbox.mute.ask": "Mute {title}?",
+    "inbox.mute.ask.many": "Mute {n} items?",
+    "inbox.mute.detail": "It leaves the inbox, the counts and the alerts, also when it changes. Nothing else changes.",
+    "inbox.mute.hour": "For an hour",
+    "inbox.mute.day": "For a day",
+    "inbox.mute.week": "For a week",
+    "inbox.mute.ever": "For ever",
+    "inbox.muted": "Muted: {n}",
+    "inbox.muted.until": "until {at}",
+    "inbox.muted.ever": "for ever",
+    "inbox.muted.by": "muted by {user}",
+}

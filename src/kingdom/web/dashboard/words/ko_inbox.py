@@ -1,0 +1,46 @@
+"""Korean texts of the inbox."""
+
+from __future__ import annotations
+
+from typing import Final
+
+INBOX_WORDS: Final[dict[str, str]] = {
+    "inbox.none": "처리할 일이 없습니다",
+    "inbox.none.hint": "질문, 실패, 검토, 데드 레터, 경보가 여기에 나타납니다.",
+    "inbox.kind.question": "질문",
+    "inbox.kind.review": "검토 대기",
+    "inbox.kind.failed_task": "작업 실패",
+    "inbox.kind.failed_workflow": "워크플로 실패",
+    "inbox.kind.letter": "데드 레터",
+    "inbox.kind.alert": "경보",
+    "inbox.kind.problem": "문제",
+    "inbox.select": "{title} 선택",
+    "inbox.select.all": "모두 선택",
+    "inbox.selected": "{n}개 선택됨",
+    "inbox.resume": "승인하고 계속",
+    "inbox.retry": "다시 시도",
+    "inbox.requeue": "다시 넣기",
+    "inbox.acknowledge": "확인",
+    "inbox.did": "처리함: {n}",
+    "inbox.some": "처리함: {n}. 할 수 없음: {failed}",
+    "inbox.about": "사람이 처리해야 할 일, 최신순.",
+    "inbox.goBack": "되돌아가기…",
+    "inbox.mute": "알리지 않기…",
+    "inbox.unmute": "다시 보이기",
+    "inbox.goBack.ask": "단계 {work} 전으로 되돌아갈까요?",
+    "inbox.goBack.ask.many": "워크플로 {n}개가 각각 멈춘 단계 전으로 되돌아갈까요?",
+    "inbox.goBack.detail": "그 단계를 다시 합니다. 지금까지 한 일은 보관되며 워크플로 페이지에서 되살릴 수 있습니다.",
+    "inbox.goBack.hold": "되돌아가서 멈춤",
+    "inbox.goBack.go": "되돌아가서 계속",
+    "inbox.mute.ask": "{title} 항목을 알리지 않을까요?",
+    "inbox.mute.ask.many": "항목 {n}개를 알리지 않을까요?",
+    "inbox.mute.detail": "내용이 바뀌어도 받은 일, 개수, 경보에 나타나지 않습니다. 그 밖에는 아무것도 바뀌지 않습니다.",
+    "inbox.mute.hour": "한 시간 동안",
+    "inbox.mute.day": "하루 동안",
+    "inbox.mute.week": "일주일 동안",
+    "inbox.mute.ever": "계속",
+    "inbox.muted": "알리지 않는 항목: {n}",
+    "inbox.muted.until": "{at}까지",
+    "inbox.muted.ever": "계속",
+    "inbox.muted.by": "{user} 님이 설정",
+}
