@@ -44,7 +44,9 @@ class KafkaBroker:
         data = folder / "data"
         shutil.copytree(self._kafka / "template", data)
         template = (self._kafka / "server.properties").read_text()
-        (folder / "server.properties").write_text(template.format(port=self._port, controller=controller, data=data))
+        text = template.format(port=self._port, controller=controller, data=data)
+        text += "group.min.session.timeout.ms=500\n"  # for members that are killed
+        (folder / "server.properties").write_text(text)
 
     @property
     def servers(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from kingdom.bus import Relay, connect
 
-_STEPS = ("share", "read", "send", "mark", "fail", "leave")
+_STEPS = ("share", "read", "send", "mark", "fail", "leave", "publish", "commit")
 
 
 class Killing:

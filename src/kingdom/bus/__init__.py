@@ -34,6 +34,7 @@ from kingdom.bus.errors import (
 )
 from kingdom.bus.eventbus import EventBus, connect
 from kingdom.bus.handlers import Dispatcher, RetryPolicy, current_delivery
+from kingdom.bus.mirror import Mirror
 from kingdom.bus.outbox import Inbox
 from kingdom.bus.relay import Relay
 from kingdom.bus.relay_debezium import EventRouter
@@ -57,6 +58,7 @@ __all__ = [
     "InvalidEnvelope",
     "InvalidName",
     "InvalidOption",
+    "Mirror",
     "NotSetUp",
     "Record",
     "Reject",

@@ -1,4 +1,4 @@
-"""Commands that carry events from one bus to another: relay."""
+"""Commands that carry events from one bus to another: relay, mirror."""
 
 from __future__ import annotations
 
@@ -79,3 +79,44 @@ async def _relay(
         relay = Relay(outbox, kafka, streams, router=router, **options)
         await relay.run(once=once)
         return relay.relayed
+
+
+@command()
+@click.option("--from", "source", required=True, metavar="URL", help="The brokers: kafka://host:9092.")
+@click.option("--topics", required=True, metavar="A,B", help="The topics to read, by their whole names.")
+@click.option("--to", "target", required=True, metavar="URL", help="The bus to write, on any transport.")
+@click.option("--stream", required=True, metavar="STREAM", help="The stream to publish in.")
+@click.option("--group", metavar="GROUP", help="The consumer group. Default: kingdom-mirror-STREAM.")
+@click.option("--type", "event_type", metavar="TYPE", help="The type of records that name none. Default: their topic.")
+@_once_option
+@json_option
+def mirror(
+    source: str,
+    topics: str,
+    target: str,
+    stream: str,
+    group: str | None,
+    event_type: str | None,
+    once: bool,
+    json: bool,
+) -> None:
+    """Publish the records of Kafka topics in a stream.
+
+    Each once, by its id, until it is interrupted. Mirrors of the same group share the partitions.
+    """
+    names = [name.strip() for name in topics.split(",") if name.strip()]
+    mirrored = run_async(lambda: _mirror(source, names, target, stream, once, group=group, event_type=event_type))
+    if json:
+        output.print_json({"stream": stream, "mirrored": mirrored})
+    else:
+        output.say(f"{output.plural(mirrored, 'event')} published in {stream}")
+
+
+async def _mirror(source: str, topics: list[str], target: str, stream: str, once: bool, **options: Any) -> int:
+    from kingdom.bus import Mirror, connect
+
+    async with connect(source) as kafka, connect(target) as bus:
+        await bus.setup()
+        mirror = Mirror(kafka, topics, bus, stream, **options)
+        await mirror.run(once=once)
+        return mirror.mirrored

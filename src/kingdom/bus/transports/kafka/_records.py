@@ -149,20 +149,20 @@ def read_record(message: Any) -> DataRecord:
     value: bytes = message.value() or b""
     headers: dict[str, bytes] = {name: content or b"" for name, content in message.headers() or ()}
     at = message.timestamp()[1] / 1000
-    event_id, event_type = _text(headers.get("ce_id")), _text(headers.get("ce_type"))
+    event_id, event_type = header_text(headers.get("ce_id")), header_text(headers.get("ce_type"))
     if event_id is None or event_type is None:
         event_id, event_type = _identity_in(value, offset)
     elif not _is_event_id(event_id):
         event_id, event_type = f"{UNREADABLE}-{offset}", UNREADABLE
-    aggregate_id = _text(headers.get("ce_aggregateid"))
+    aggregate_id = header_text(headers.get("ce_aggregateid"))
     if aggregate_id is None and "ce_specversion" not in headers:
-        aggregate_id = _text(message.key())
-    batch, _, size = (_text(headers.get("ce_batch")) or "").partition(" ")
+        aggregate_id = header_text(message.key())
+    batch, _, size = (header_text(headers.get("ce_batch")) or "").partition(" ")
     text = EventText(
         value,
         event_id,
         event_type,
-        _text(headers.get("ce_aggregatetype")),
+        header_text(headers.get("ce_aggregatetype")),
         aggregate_id,
         _PRIORITY_INDEX.get(headers.get("ce_priority", b"normal"), NORMAL),
         _time(headers.get("ce_notbefore")),
@@ -174,7 +174,8 @@ def read_record(message: Any) -> DataRecord:
     return DataRecord(offset, text, batch, int(size), whole)
 
 
-def _text(content: bytes | None) -> str | None:
+def header_text(content: bytes | None) -> str | None:
+    """Return the text of a header, or None if it has none."""
     if content is None:
         return None
     try:

@@ -25,6 +25,7 @@ from kingdom.bus.delivery import (
 )
 from kingdom.bus.envelope import Envelope, new_event_id
 from kingdom.bus.errors import BusError, InvalidEnvelope, NotSetUp, SchemaTooNew, TransactionMismatch
+from kingdom.bus.mirror import TopicFollower
 from kingdom.bus.relay_debezium import EventRouter
 from kingdom.bus.relay_port import RelaySender
 from kingdom.bus.stream_entry import utc_datetime
@@ -382,6 +383,14 @@ class KafkaTransport:
         if router is None:
             await self._check_ready()
         return KafkaRelaySender(self._clients, self._create, router)
+
+    async def follow(self, topics: Sequence[str], group: str, event_type: str | None) -> TopicFollower:
+        """Return what a mirror reads with (:mod:`kingdom.bus.mirror`)."""
+        from kingdom.bus.transports.kafka._mirror import GroupFollower
+
+        follower = GroupFollower(self._clients, topics, group, event_type)
+        await follower.open()
+        return follower
 
     async def doctor(self) -> list[Check]:
         return await examine(self._clients, self._own_clock)
