@@ -52,7 +52,7 @@ def test_a_general_is_installed_listed_replaced_and_removed(home: Home, source: 
     assert (said.returncode, said.stdout.splitlines()[0]) == (0, f"gen-x is installed in {home.general('gen-x')}")
 
     (row,) = kingdom("general", "ls", *at).stdout.splitlines()[1:]
-    assert " ".join(row.split()) == "gen-x codex (big) test.run.*, test.asked nightly: 0 3 * * * 3 –"
+    assert " ".join(row.split()) == "gen-x enabled codex (big) test.run.*, test.asked nightly: 0 3 * * * 3 –"
     (listed,) = kingdom_json("general", "ls", *at)["generals"]
     assert listed["name"] == "gen-x"
     assert listed["problems"] == []
@@ -168,3 +168,21 @@ def test_a_new_general_is_in_order_and_a_second_of_its_name_is_refused(home: Hom
     again = kingdom("general", "new", "gen-y", "--hears", "demo.asked", "--home", str(home.root))
     assert again.returncode == 1
     assert "already exists" in again.stderr
+
+
+def test_a_general_is_disabled_and_enabled(home: Home, source: Path) -> None:
+    at = ("--home", str(home.root))
+    kingdom("general", "install", str(source), *at)
+    assert kingdom("general", "disable", "gen-x", *at).stdout == "gen-x is disabled\n"
+    assert kingdom("general", "disable", "gen-x", *at).stdout == "gen-x is already disabled\n"
+    (listed,) = kingdom_json("general", "ls", *at)["generals"]
+    assert listed["enabled"] is False
+    assert "gen-x disabled codex" in " ".join(kingdom("general", "ls", *at).stdout.split())
+    assert kingdom_json("general", "enable", "gen-x", *at) == {"name": "gen-x", "enabled": True, "changed": True}
+    kingdom("general", "disable", "gen-x", *at)
+    kingdom("general", "remove", "gen-x", "--yes", *at)
+    kingdom("general", "install", str(source), *at)
+    assert kingdom_json("general", "ls", *at)["generals"][0]["enabled"] is True, "a removed general is forgotten"
+    missing = kingdom("general", "enable", "gen-y", *at)
+    assert missing.returncode == 1
+    assert "there is no general 'gen-y'" in missing.stderr

@@ -154,11 +154,12 @@ def preload_modules() -> None:
 def _make_king(services: Services, system: SystemConfig) -> Role:
     from kingdom.court.budget import Budget
     from kingdom.court.king.king import King
+    from kingdom.court.packages.disabled import DisabledGenerals
     from kingdom.court.packages.installed import GeneralsCache
 
     generals = GeneralsCache(services.home)
     budget = Budget(services.home, system, lambda: generals.current().by_name)
-    return King(services, system, load_generals=generals.current, gates=[budget])
+    return King(services, system, load_generals=generals.current, gates=[DisabledGenerals(services.home), budget])
 
 
 def _make_envoy(services: Services, system: SystemConfig, *, foreground: bool) -> Role:

@@ -43,3 +43,9 @@ class InvalidPackage(CourtError):
     """A general that cannot be installed, loaded or removed."""
 
     code = "INVALID_PACKAGE"
+
+
+class UnknownGeneral(CourtError):
+    """There is no general with this name."""
+
+    code = "NO_GENERAL"

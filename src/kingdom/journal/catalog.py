@@ -315,6 +315,18 @@ class SystemTokenBudgetReset(EventData):
     previous_cost: str
 
 
+@event("system.general_disabled", by=(ENVOY,), meaning="a person disabled a general: it starts nothing")
+class SystemGeneralDisabled(EventData):
+    general: str
+    user: str
+
+
+@event("system.general_enabled", by=(ENVOY,), meaning="a person enabled a general again")
+class SystemGeneralEnabled(EventData):
+    general: str
+    user: str
+
+
 @event("system.startup", by=(SYSTEM,), meaning="the whole system started")
 class SystemStartup(EventData):
     version: str

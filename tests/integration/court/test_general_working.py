@@ -14,6 +14,7 @@ import pytest
 
 from kingdom.agents.errors import EngineNotInstalled
 from kingdom.agents.port import Order, Outcome, Tokens
+from kingdom.base.files import write_json
 from kingdom.court.cancellations import cancel_requests, request_cancel
 from kingdom.court.config import SystemConfig
 from kingdom.court.general.context import GeneralContext, GeneralDeps, TaskProgressStore
@@ -624,3 +625,21 @@ async def test_a_journal_that_cannot_be_written_stops_no_work(post: Post) -> Non
     post.home.journal.mkdir()
     (result,) = await post.finish(await post.task())
     assert result["status"] == "success"
+
+
+async def test_a_disabled_general_starts_nothing_and_its_waiting_tasks_can_be_cancelled(post: Post) -> None:
+    path = post.home.state / "disabled.json"
+    path.parent.mkdir(exist_ok=True)
+    write_json(path, {"gen-test": {"user": "ann"}})
+    waits, unwanted = await post.task(1), await post.task(2)
+    general = post.general()
+    await general.start()
+    request_cancel(post.home, "gen-test", unwanted.id, "not needed")
+    await post.work(general, lambda: post.state(unwanted) == "completed")
+    assert post.result(unwanted)["status"] == "cancelled"
+    assert fake(post).orders == []
+    assert post.state(waits) == "pending"
+    path.unlink()
+    await post.work(general, lambda: post.state(waits) == "completed")
+    assert post.result(waits)["status"] == "success"
+    await general.stop()

@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from kingdom.base.files import write_json
+from kingdom.court.errors import UnknownGeneral
 from kingdom.court.king.king import MAX_EVENTS_PER_TICK
+from kingdom.court.loop import Services
 from kingdom.court.models import timestamp
+from kingdom.court.packages.disabled import DisabledGenerals, switch_general
+from kingdom.journal import Journal
 from tests.support.kings import Realm, looks
 
 
@@ -361,3 +365,27 @@ async def test_a_question_holds_only_what_the_manifest_says_depends_on_it(realm:
     await realm.work()
     await looks(king)
     assert [task.event_id for task in realm.tasks()] == ["evt-github-3"]
+
+
+async def test_what_comes_for_a_disabled_general_waits_until_it_is_enabled(realm: Realm) -> None:
+    realm.install()
+    services = Services(realm.home, realm.bus, Journal(realm.home.journal, realm.clock), realm.clock)
+    assert await switch_general(services, "gen-pr", enabled=False, user="ann")
+    assert not await switch_general(services, "gen-pr", enabled=False, user="ann")
+    await realm.event(7)
+    king = await reigning(realm, gates=[DisabledGenerals(realm.home)])
+    assert realm.tasks() == []
+    assert held(king) == {"gen-pr is disabled: kingdom general enable gen-pr": 1}
+    assert await switch_general(services, "gen-pr", enabled=True, user="ann")
+    await looks(king)
+    assert len(realm.tasks()) == 1
+    written = [json.loads(line) for line in realm.home.journal.read_text().splitlines()]
+    told = [(line["type"], line["data"]) for line in written if line["type"].startswith("system.general")]
+    who = {"general": "gen-pr", "user": "ann"}
+    assert told == [("system.general_disabled", who), ("system.general_enabled", who)]
+
+
+async def test_a_general_that_does_not_exist_cannot_be_disabled(realm: Realm) -> None:
+    services = Services(realm.home, realm.bus, Journal(realm.home.journal, realm.clock), realm.clock)
+    with pytest.raises(UnknownGeneral, match="there is no general 'gen-none'"):
+        await switch_general(services, "gen-none", enabled=False, user="ann")

@@ -43,7 +43,14 @@ SPECIFIED = {
     "message.human_response": ("envoy", ["task_id", "thread_ts"]),
 }
 
-OURS = {"task.cancelled", "soldier.ended", "soldier.refused", "system.document_invalid"}  # not in the specification
+OURS = {  # not in the specification
+    "task.cancelled",
+    "soldier.ended",
+    "soldier.refused",
+    "system.document_invalid",
+    "system.general_disabled",
+    "system.general_enabled",
+}
 
 EXAMPLES = """
 {"ts": "2026-02-07T10:00:00Z", "type": "event.detected", "actor": "sentinel", "data": {"event_id": "evt-github-12345", "source": "github", "event_type": "github.pr.review_requested"}}

@@ -10,7 +10,7 @@ import click
 from kingdom.cli import output
 from kingdom.cli.options import PATH, home_option, json_option, yes_option
 from kingdom.cli.parsing import argument, command, group
-from kingdom.cli.session import errors_reported, find_home
+from kingdom.cli.session import errors_reported, find_home, user_name, with_court
 
 if TYPE_CHECKING:
     from kingdom.court.home import Home
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @group("general")
 def app() -> None:
-    """Manage generals: list, check, install, remove."""
+    """Manage generals: list, check, install, enable, disable, remove."""
 
 
 @command()
@@ -27,18 +27,25 @@ def app() -> None:
 @json_option
 def ls(home: Path | None, json: bool) -> None:
     """List generals: engine, events, schedules, problems."""
+    from kingdom.court.packages.disabled import DisabledGenerals
     from kingdom.court.packages.installed import load_generals
     from kingdom.court.packages.installer import check_package
 
     court = find_home(home)
-    generals = load_generals(court)
+    generals, disabled = load_generals(court), DisabledGenerals(court)
     names = sorted({*generals.by_name, *generals.broken})
     problems = {name: check_package(court.general(name), _engine_names()) for name in names}
     if json:
-        output.print_json({"generals": [_document(name, generals.by_name.get(name), problems[name]) for name in names]})
+        documents = [
+            {**_document(name, generals.by_name.get(name), problems[name]), "enabled": name not in disabled}
+            for name in names
+        ]
+        output.print_json({"generals": documents})
     elif names:
-        columns = ("general", "engine", "hears", "schedules", "at once", "problems")
-        output.print_table(columns, [_row(name, generals.by_name.get(name), problems[name]) for name in names])
+        columns = ("general", "state", "engine", "hears", "schedules", "at once", "problems")
+        rows = [_row(name, generals.by_name.get(name), problems[name]) for name in names]
+        states = ["disabled" if name in disabled else "enabled" for name in names]
+        output.print_table(columns, [(row[0], state, *row[1:]) for row, state in zip(rows, states, strict=True)])
     else:
         output.say(f"no generals in {court.generals}: kingdom general install DIR installs one")
 
@@ -155,6 +162,40 @@ def remove(name: str, force: bool, yes: bool, home: Path | None, json: bool) -> 
         output.say(f"{name} is removed; its memory stays in {court.general_memory(name)}")
 
 
+@command()
+@argument("name", help="The name of the general.")
+@home_option
+@json_option
+def enable(name: str, home: Path | None, json: bool) -> None:
+    """Enable a general again.
+
+    What waited for it starts, as far as there is room.
+    """
+    _switch(name, home, enabled=True, json=json)
+
+
+@command()
+@argument("name", help="The name of the general.")
+@home_option
+@json_option
+def disable(name: str, home: Path | None, json: bool) -> None:
+    """Disable a general: it starts nothing.
+
+    What it has begun ends. Its events and schedules wait until it is enabled.
+    """
+    _switch(name, home, enabled=False, json=json)
+
+
+def _switch(name: str, home: Path | None, *, enabled: bool, json: bool) -> None:
+    from kingdom.court.packages.disabled import switch_general
+
+    changed = with_court(home, lambda services: switch_general(services, name, enabled=enabled, user=user_name()))
+    if json:
+        output.print_json({"name": name, "enabled": enabled, "changed": changed})
+    else:
+        output.say(f"{name} is {'' if changed else 'already '}{'enabled' if enabled else 'disabled'}")
+
+
 def _engine_names() -> frozenset[str]:
     from kingdom.agents.engines import default_engines
 
@@ -197,5 +238,5 @@ def _row(name: str, general: GeneralPackage | None, problems: list[str]) -> tupl
     return (name, engine, hears, schedules, manifest.concurrency, shown)
 
 
-for _command in (ls, new, check, install, remove):
+for _command in (ls, new, check, install, enable, disable, remove):
     app.add_command(_command)

@@ -30,6 +30,7 @@ from kingdom.court.general.reports import (
 from kingdom.court.general.task_run import TaskAbandoned, TaskFinished, TaskRun
 from kingdom.court.loop import remove_stale_temporaries
 from kingdom.court.models import Result, Task, timestamp
+from kingdom.court.packages.disabled import DisabledGenerals
 from kingdom.court.queues import TASKS, parse_document
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class General:
         self._wake: Callable[[], None] = lambda: None
         self._finished: dict[str, int] = {}
         self._waiting = 0
+        self._disabled = DisabledGenerals(services.home)
         self._parked: dict[str, HeldTask] = {}  # tasks that wait for a condition outside
 
     # ── the role ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -172,6 +174,8 @@ class General:
         """Claim as many tasks as there is room for; return whether there may be more."""
         found = await self._bus.peek(TASKS, limit=_PEEK_LIMIT, types=[self.name], skip=self._held)
         room = self._context.manifest.concurrency - sum(held.task_run is not None for held in self._held.values())
+        if self.name in self._disabled:
+            room = 0
         wanted = [record.envelope.event_id for record in found[: max(room, 0)]]
         self._waiting = len(found) - len(wanted)
         await self._claim(wanted)

@@ -24,6 +24,7 @@ from kingdom.base.locks import exclusive
 from kingdom.base.yamlfile import YamlProblem, load_yaml, read_text
 from kingdom.court.config import load_system
 from kingdom.court.errors import InvalidPackage
+from kingdom.court.packages.disabled import forget_general
 from kingdom.court.packages.installed import INSTRUCTIONS_FILE, MANIFEST_FILE, PROMPT_FILE, GeneralPackage, load_general
 from kingdom.court.packages.manifest import Manifest
 from kingdom.court.queues import TASKS, open_queues
@@ -206,6 +207,7 @@ def remove_package(home: Home, name: str) -> None:
     with _staging_folder(home) as staging:
         folder.rename(staging / name)
         sync_directory(home.generals)
+        forget_general(home, name)
 
 
 @contextlib.contextmanager
