@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
-from kingdom.court.queues import EVENTS, open_queues
+from kingdom.bus import EventBus
+from kingdom.court.models import Event, Message, timestamp
+from kingdom.court.queues import EVENTS, MESSAGES, open_queues, put_documents
 from kingdom.web.dashboard.words import TEXTS
 from tests.support.browser import (
     DESKTOP,
@@ -26,11 +29,31 @@ from tests.support.seen_court import ASKING, FAILED, RUNNING, SeenCourt
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-PAGES = [("court", "/"), ("tasks", "/tasks"), ("task", f"/tasks/{RUNNING}"), ("bus", "/bus?bus=court&stream=events")]
+MESSAGE, UNWANTED = "msg-20260207-001", "evt-test-unwanted"
+PAGES = [
+    ("court", "/"),
+    ("tasks", "/tasks"),
+    ("task", f"/tasks/{RUNNING}"),
+    ("generals", "/generals"),
+    ("general", "/generals/gen-pr"),
+    ("emit", "/events/new?type=github.pr.opened"),
+    ("events", "/events"),
+    ("event", f"/events/{UNWANTED}"),
+    ("messages", "/messages"),
+    ("message", f"/messages/{MESSAGE}"),
+    ("bus", "/bus?bus=court&stream=events"),
+]
 PROMISED = {
     "court": [RUNNING, ASKING, FAILED, "Release v2.4.0 today?", "reading the change", "$2.50 of $10.00", "king"],
     "tasks": [RUNNING, ASKING, FAILED, "github.pr.opened"],
     "task": [RUNNING, "gen-pr", "reading the change", "was started for"],
+    "generals": ["gen-pr", "reviews", "github.pr.*", "$2.50"],
+    "general": ["reviews", "github.pr.*", RUNNING, "0%", "$2.50", "claude"],
+    "emit": ["gen-pr", "number", "title"],
+    "events": ["github.pr.opened", RUNNING, "no general subscribes to it"],
+    "event": [UNWANTED, "test.unwanted", "no general subscribes to it"],
+    "messages": [MESSAGE, "It went wrong.", FAILED, "no such channel"],
+    "message": [MESSAGE, "It went wrong.", "no such channel", FAILED],
     "bus": ["NO_GENERAL", "nobody subscribes to it", f"evt-github-{FAILED}"],
 }
 
@@ -44,8 +67,33 @@ async def visitor(browser: Browser, tmp_path_factory: pytest.TempPathFactory) ->
     async with open_queues(court.home.queue_url) as bus:
         (held,) = await bus.claim(EVENTS, worker="king", ids=[f"evt-github-{FAILED}"], lease=60)
         await bus.settle(dead=[(held, "NO_GENERAL", "nobody subscribes to it")])
+        await _discard_an_event(bus)
+        await _fail_to_send(bus)
+    court.emit(
+        "event.discarded", "king", event_id=UNWANTED, event_type="test.unwanted", reason="no general subscribes to it"
+    )
     async with visiting(browser, root, court=False) as visitor:
         yield visitor
+
+
+async def _discard_an_event(bus: EventBus) -> None:
+    document = {"id": UNWANTED, "type": "test.unwanted", "source": "test", "created_at": timestamp(time.time())}
+    await put_documents(bus, [Event.model_validate(document)])
+    (held,) = await bus.claim(EVENTS, worker="king", ids=[UNWANTED], lease=60)
+    await bus.settle(done=[held])
+
+
+async def _fail_to_send(bus: EventBus) -> None:
+    document = {
+        "id": MESSAGE,
+        "type": "notification",
+        "content": "It went wrong.\nLook at it.",
+        "context": {"task_id": FAILED},
+        "created_at": timestamp(time.time()),
+    }
+    await put_documents(bus, [Message.model_validate(document)])
+    (held,) = await bus.claim(MESSAGES, worker="envoy", ids=[MESSAGE], lease=60)
+    await bus.settle(dead=[(held, "SLACK", "no such channel")])
 
 
 async def test_axe_core_is_there() -> None:

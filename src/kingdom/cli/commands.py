@@ -49,7 +49,7 @@ SECTIONS: Final[dict[str, tuple[CommandSpec, ...]]] = {
         CommandSpec("stats", "court.records:stats", "Show how many tasks ran and how they ended."),
         CommandSpec("report", "court.records:report", "Show the daily report."),
         CommandSpec("top", "top:top", "Watch the court on a full screen."),
-        CommandSpec("general", "court.generals:app", "Manage generals: list, check, install, remove."),
+        CommandSpec("general", "court.generals:app", "Manage generals: list, check, install, enable, disable, remove."),
         CommandSpec("connect", "court.connect:app", "Check the tokens of GitHub, Jira and Slack."),
     ),
     "Workflow": (

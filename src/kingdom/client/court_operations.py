@@ -11,15 +11,20 @@ from kingdom.client.models.court import (
     BudgetState,
     CommandAccepted,
     CourtEventDocument,
+    CourtEventState,
     CourtState,
     DeadLetterState,
+    EventSchemaDocument,
     EventState,
     EventSummary,
+    GeneralRecord,
     GeneralState,
     HealthInfo,
     InjectedEvent,
     JournalLine,
+    KnownEventType,
     MessageDocument,
+    MessageState,
     MessageSummary,
     OpenQuestion,
     Ready,
@@ -78,7 +83,8 @@ class CourtOperations(Connection):
     def list_events(
         self,
         *,
-        status: Literal["pending", "dispatched", "completed", "failed", "cancelled", "invalid"] | None = None,
+        status: Literal["pending", "dispatched", "completed", "failed", "cancelled", "discarded", "invalid"]
+        | None = None,
         type: str | None = None,
         source: str | None = None,
         since: str | None = None,
@@ -127,6 +133,11 @@ class CourtOperations(Connection):
     def get_event(self, event_id: str) -> CourtEventDocument:
         """Get an event."""
         answer: CourtEventDocument = self.request("GET", f"/api/events/{path_segment(event_id)}")
+        return answer
+
+    def get_event_state(self, event_id: str) -> CourtEventState:
+        """Get an event with what belongs to it."""
+        answer: CourtEventState = self.request("GET", f"/api/events/{path_segment(event_id)}/state")
         return answer
 
     def trace_event(self, event_id: str) -> Page[TraceLine]:
@@ -235,6 +246,11 @@ class CourtOperations(Connection):
         answer: MessageDocument = self.request("GET", f"/api/messages/{path_segment(message_id)}")
         return answer
 
+    def get_message_state(self, message_id: str) -> MessageState:
+        """Get a message with what belongs to it."""
+        answer: MessageState = self.request("GET", f"/api/messages/{path_segment(message_id)}/state")
+        return answer
+
     def resend_message(self, message_id: str) -> ResentMessage:
         """Resend a failed message."""
         answer: ResentMessage = self.request("POST", f"/api/messages/{path_segment(message_id)}/resend")
@@ -257,9 +273,43 @@ class CourtOperations(Connection):
         answer: Page[GeneralState] = self.request("GET", "/api/generals")
         return answer
 
+    def install_general(self, *, folder: str, replace: bool | None = None) -> GeneralState:
+        """Install a general."""
+        answer: GeneralState = self.request("POST", "/api/generals", body=given({"folder": folder, "replace": replace}))
+        return answer
+
     def get_general(self, name: str) -> GeneralState:
         """Get a general."""
         answer: GeneralState = self.request("GET", f"/api/generals/{path_segment(name)}")
+        return answer
+
+    def get_general_record(self, name: str) -> GeneralRecord:
+        """Get the record of a general."""
+        answer: GeneralRecord = self.request("GET", f"/api/generals/{path_segment(name)}/record")
+        return answer
+
+    def enable_general(self, name: str, *, user: str | None = None) -> GeneralState:
+        """Enable a general."""
+        answer: GeneralState = self.request(
+            "POST", f"/api/generals/{path_segment(name)}/enable", body=given({"user": user}) or None
+        )
+        return answer
+
+    def disable_general(self, name: str, *, user: str | None = None) -> GeneralState:
+        """Disable a general."""
+        answer: GeneralState = self.request(
+            "POST", f"/api/generals/{path_segment(name)}/disable", body=given({"user": user}) or None
+        )
+        return answer
+
+    def list_event_types(self) -> Page[KnownEventType]:
+        """List the types of events."""
+        answer: Page[KnownEventType] = self.request("GET", "/api/event-types")
+        return answer
+
+    def get_event_schema(self, type: str) -> EventSchemaDocument:
+        """Get the schema of a type of events."""
+        answer: EventSchemaDocument = self.request("GET", f"/api/event-types/{path_segment(type)}/schema")
         return answer
 
     def get_stats(self) -> StatsDocument:

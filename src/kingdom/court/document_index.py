@@ -47,7 +47,7 @@ _LINK_FIELDS: Final = {
     TASKS: ("event_id", "payload.original_task_id", "payload.task_id"),
     MESSAGES: ("context.task_id", "context.event_id"),
 }
-_COMMAND_EVENT_SUFFIXES: Final = (".human_response", ".task_cancel", ".task_retry")
+COMMAND_EVENT_SUFFIXES: Final = (".human_response", ".task_cancel", ".task_retry")
 _JOURNAL_ID_FIELDS: Final = ("event_id", "task_id", "original_task_id", "msg_id", "soldier_id")
 
 
@@ -75,7 +75,7 @@ def find_related(start: str, known: Sequence[tuple[StoredDocument, AbstractSet[s
 
 def links_of(stored: StoredDocument) -> AbstractSet[str]:
     """Return the ids that a document links to."""
-    if stored.stream == EVENTS and not str(stored.document.get("type", "")).endswith(_COMMAND_EVENT_SUFFIXES):
+    if stored.stream == EVENTS and not str(stored.document.get("type", "")).endswith(COMMAND_EVENT_SUFFIXES):
         return set()
     found = (_value_at(stored.document, path) for path in _LINK_FIELDS[stored.stream])
     return {value for value in found if isinstance(value, str) and value}

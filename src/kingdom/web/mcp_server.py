@@ -26,8 +26,8 @@ from kingdom.web.api.workflows import ResumeBody, WorkflowBody
 from kingdom.web.envelope import parse_body
 from kingdom.web.errors import as_api_error
 from kingdom.web.middleware import MAX_REQUEST_BYTES
-from kingdom.web.views import court, documents
 from kingdom.web.views import court as court_views
+from kingdom.web.views import documents, generals
 from kingdom.web.views import templates as template_views
 from kingdom.web.views import workflow_output as report_views
 from kingdom.web.views import workflows as workflow_views
@@ -105,7 +105,7 @@ class CourtTools:
 
     async def list_generals(self) -> list[dict[str, Any]]:
         """List the generals: what each does and which event types it handles."""
-        return [dump(general) for general in await court.list_generals(self._context)]
+        return [dump(general) for general in await generals.list_generals(self._context)]
 
     async def emit_event(
         self,

@@ -62,6 +62,17 @@ class CostState(TypedDict):
 CourtEventDocument = dict[str, Any]
 
 
+class CourtEventState(TypedDict):
+    """An event. ``event`` is the document as stored."""
+
+    event: dict[str, Any]
+    shownStatus: str
+    reason: str | None
+    subject: str | None
+    title: str | None
+    linked: list[DocumentLink]
+
+
 class CourtProblem(TypedDict):
     """A problem that needs attention."""
 
@@ -110,6 +121,20 @@ class DeadLetterState(TypedDict):
     requeueable: bool
 
 
+class DocumentLink(TypedDict):
+    """Another document that belongs to one."""
+
+    stream: Literal["events", "tasks", "messages"]
+    id: str
+    type: str
+    status: str
+    title: str | None
+    createdAt: str
+
+
+EventSchemaDocument = dict[str, Any]
+
+
 class EventState(TypedDict):
     """State of one event on a bus."""
 
@@ -145,12 +170,31 @@ class EventSummary(TypedDict):
     source: str
     repo: str | None
     priority: str
+    shown_status: NotRequired[str]
+    reason: NotRequired[str | None]
+    tasks: NotRequired[list[str]]
+
+
+class GeneralRecord(TypedDict):
+    """What a general did and spent, and when it runs next."""
+
+    planned: list[PlannedRun]
+    days: int
+    outcomes: dict[str, int]
+    successRate: float | None
+    durations: TaskDurations
+    dayUsd: float
+    monthUsd: float
+    monthTokens: int
+    monthRuns: int
+    limits: list[LimitUse]
 
 
 class GeneralState(TypedDict):
     """A general and its manifest."""
 
     name: str
+    enabled: bool
     description: str
     engine: str
     model: str | None
@@ -197,6 +241,15 @@ class JournalLine(TypedDict):
     data: dict[str, Any]
 
 
+class KnownEventType(TypedDict):
+    """A type of events that a source emits, a general subscribes to, or the queue holds."""
+
+    type: str
+    meaning: str
+    priority: Literal["high", "normal", "low"]
+    generals: list[str]
+
+
 class LimitState(TypedDict):
     """A limit and its usage."""
 
@@ -205,7 +258,24 @@ class LimitState(TypedDict):
     part: float
 
 
+class LimitUse(TypedDict):
+    """A limit of a general, and how much of it is used."""
+
+    name: str
+    shown: str
+    part: float
+
+
 MessageDocument = dict[str, Any]
+
+
+class MessageState(TypedDict):
+    """A message. ``message`` is the document as stored."""
+
+    message: dict[str, Any]
+    status: str
+    reason: str | None
+    linked: list[DocumentLink]
 
 
 class MessageSummary(TypedDict):
@@ -219,6 +289,8 @@ class MessageSummary(TypedDict):
     title: str | None
     channel: str
     urgency: str
+    reason: NotRequired[str | None]
+    task_id: NotRequired[str | None]
 
 
 class OpenQuestion(TypedDict):
@@ -237,6 +309,17 @@ class PayloadPreview(TypedDict):
     value: dict[str, Any] | None
     text: str | None
     size: int
+
+
+class PlannedRun(TypedDict):
+    """When a schedule runs next."""
+
+    name: str
+    cron: str
+    timezone: str
+    nextAt: str
+    isDue: bool
+    last: str | None
 
 
 class QueueState(TypedDict):
@@ -375,6 +458,15 @@ class TaskCost(TypedDict):
     runs: int
 
 
+class TaskDurations(TypedDict):
+    """How long the latest tasks took, in seconds."""
+
+    tasks: int
+    median: float | None
+    p95: float | None
+    longest: float | None
+
+
 class TaskState(TypedDict):
     """A task. ``task`` and ``result`` are the court's documents as stored."""
 
@@ -389,6 +481,7 @@ class TaskState(TypedDict):
     title: str | None
     durationSeconds: float | None
     related: list[RelatedTask]
+    linked: list[DocumentLink]
     soldiers: list[SoldierState]
     spent: TaskCost
     actions: list[str]

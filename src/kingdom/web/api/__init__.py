@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from kingdom.web.api import (
     court_queues,
     court_status,
+    event_types,
+    generals,
     health,
     inbox,
     plan_changes,
@@ -32,7 +34,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     court_queues.tasks_router,
     court_queues.messages_router,
     court_queues.questions_router,
-    court_status.generals_router,
+    generals.router,
+    event_types.router,
     court_status.figures_router,
     court_status.bus_router,
     webhooks.router,

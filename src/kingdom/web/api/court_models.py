@@ -12,9 +12,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, RootModel, StringConstr
 from kingdom.court.models import EventStatus, MessageStatus, TaskStatus
 from kingdom.web.envelope import ApiModel, Ok, Page
 from kingdom.web.views.documents import DocumentPage, DocumentSummary
+from kingdom.web.views.events import WEB_SOURCE as WEB_SOURCE
 
-WEB_SOURCE: Final = "web"
-"""Source of events and commands that come through the web."""
 S = TypeVar("S", bound=DocumentSummary)
 _is_date_time = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:").match
 
@@ -32,7 +31,7 @@ MessageIdPath: TypeAlias = Annotated[
 StreamName: TypeAlias = Annotated[str, Path(max_length=100, pattern=_NAME_PATTERN, examples=["tasks"])]
 BusName: TypeAlias = Annotated[str, Path(max_length=60, pattern=r"^[a-z]+$", examples=["court"])]
 
-EventStatusQuery: TypeAlias = Literal[EventStatus, "invalid"] | None
+EventStatusQuery: TypeAlias = Literal[EventStatus, "discarded", "invalid"] | None
 TaskStatusQuery: TypeAlias = Literal[TaskStatus, "answered", "invalid"] | None
 MessageStatusQuery: TypeAlias = Literal[MessageStatus, "invalid"] | None
 WordQuery: TypeAlias = Annotated[str | None, Query(min_length=1, max_length=200)]

@@ -7,13 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import ConfigDict, Field, StringConstraints
 
-from kingdom.bus.envelope import new_event_id
-from kingdom.court.commands import answer_question, cancel_task, inject_event, retry_task
+from kingdom.court.commands import answer_question, cancel_task, retry_task
 from kingdom.court.models import EventId, EventType, Priority
 from kingdom.court.overview import OpenQuestion
 from kingdom.court.queues import MESSAGES
 from kingdom.web.api.court_models import (
-    WEB_SOURCE,
     CommandAccepted,
     CountedPage,
     CourtEventDocument,
@@ -46,16 +44,23 @@ from kingdom.web.views.documents import (
     TaskSummary,
     TraceLine,
     TranscriptPart,
-    list_events,
-    list_messages,
     list_tasks,
-    read_event,
-    read_message,
     read_task,
     read_transcript,
     trace,
 )
-from kingdom.web.views.redaction import check_payload
+from kingdom.web.views.events import (
+    WEB_SOURCE,
+    CourtEventState,
+    MessageState,
+    emit_event,
+    list_events,
+    list_messages,
+    read_event,
+    read_event_state,
+    read_message,
+    read_message_state,
+)
 
 # ── /api/events ──
 
@@ -108,7 +113,8 @@ async def get_events(
 ) -> Ok[CountedPage[EventSummary]]:
     """External events, filtered and searched.
 
-    `type` may end with `*`. `status=invalid` lists files that could not be read.
+    `type` may end with `*`. `status=discarded` lists events without a task, `status=invalid` files that could not be
+    read; both have a reason.
     """
     wanted = DocumentFilter(status=status, type=kind, source=source, since=since, until=until, text=q)
     return counted_page(await list_events(context, wanted, limit, cursor))
@@ -123,9 +129,7 @@ async def get_events(
 )
 async def post_event(context: Context, event: NewEvent, response: Response) -> Ok[InjectedEvent]:
     """Store an event durably; a running court processes it at once. 201: stored. 200: the id was already known."""
-    check_payload(event.payload)
-    event_id = event.id or f"evt-{WEB_SOURCE}-{new_event_id()}"
-    accepted = await inject_event(context.court, {**event.model_dump(exclude={"id"}), "id": event_id})
+    event_id, accepted = await emit_event(context, event.model_dump(exclude={"id"}), event.id)
     if not accepted:
         response.status_code = 200
     return ok(InjectedEvent(id=event_id, accepted=accepted))
@@ -135,6 +139,12 @@ async def post_event(context: Context, event: NewEvent, response: Response) -> O
 async def get_event(context: Context, event_id: EventIdPath) -> Ok[CourtEventDocument]:
     """The document as stored, in any state."""
     return ok(CourtEventDocument(await read_event(context, event_id)))
+
+
+@events_router.get("/{eventId}/state", operation_id="getEventState", summary="Get an event with what belongs to it")
+async def get_event_state(context: Context, event_id: EventIdPath) -> Ok[CourtEventState]:
+    """The event, why it was discarded or is invalid, its tasks and messages."""
+    return ok(await read_event_state(context, event_id))
 
 
 @events_router.get("/{eventId}/trace", operation_id="traceEvent", summary="Trace an event")
@@ -254,6 +264,14 @@ async def get_messages(
 async def get_message(context: Context, message_id: MessageIdPath) -> Ok[MessageDocument]:
     """The document as stored, in any state."""
     return ok(MessageDocument(await read_message(context, message_id)))
+
+
+@messages_router.get(
+    "/{messageId}/state", operation_id="getMessageState", summary="Get a message with what belongs to it"
+)
+async def get_message_state(context: Context, message_id: MessageIdPath) -> Ok[MessageState]:
+    """The message, why it could not be sent, its task and event."""
+    return ok(await read_message_state(context, message_id))
 
 
 @messages_router.post(

@@ -1,10 +1,10 @@
-"""`/api/court`, `/api/stats`, `/api/report`, `/api/budget`, `/api/generals`, `/api/bus`."""
+"""`/api/court`, `/api/stats`, `/api/report`, `/api/budget`, `/api/bus`."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field, StringConstraints
 
 from kingdom.web.api.court_models import (
@@ -32,13 +32,10 @@ from kingdom.web.views.bus import (
 from kingdom.web.views.court import (
     BudgetState,
     CourtState,
-    GeneralState,
     JournalLine,
     budget,
     court_overview,
     daily_report,
-    list_generals,
-    read_general,
     recent_journal,
     stats,
 )
@@ -95,25 +92,6 @@ async def get_report(context: Context, date: ReportDay = "yesterday") -> Ok[Repo
 async def get_budget(context: Context) -> Ok[BudgetState]:
     """Spending of today and this month, by general, and the usage of every limit."""
     return ok(await budget(context))
-
-
-# ── /api/generals ──
-
-
-generals_router = APIRouter(prefix="/api/generals", tags=["court"])
-GeneralName = Annotated[str, Path(max_length=60, pattern=r"^[a-z0-9][a-z0-9_\-]*$", examples=["gen-pr"])]
-
-
-@generals_router.get("", operation_id="listGenerals", summary="List generals")
-async def get_generals(context: Context) -> Ok[Page[GeneralState]]:
-    """All installed generals, including those that cannot be used, with their problems."""
-    return page(await list_generals(context))
-
-
-@generals_router.get("/{name}", operation_id="getGeneral", summary="Get a general")
-async def get_general(context: Context, name: GeneralName) -> Ok[GeneralState]:
-    """The manifest and problems of a general."""
-    return ok(await read_general(context, name))
 
 
 # ── /api/bus ──

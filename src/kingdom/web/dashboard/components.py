@@ -145,6 +145,15 @@ def meter(part: float, label: str) -> Element:
     return bar
 
 
+def usage(name: str, shown: str, part: float) -> None:
+    """Show a limit: its name, the used and allowed amount, and a bar."""
+    with tag("div", "k-stack k-tight"):
+        with row("k-spread k-small"):
+            text(name)
+            text(shown, "k-muted")
+        meter(part, name)
+
+
 def facts(pairs: Sequence[tuple[str, str]]) -> None:
     """Show names and values as a description list."""
     with tag("dl", "k-facts"):
@@ -158,6 +167,13 @@ def code(content: str, classes: str = "k-code") -> ui.label:
     element = text(content, classes, name="pre")
     element.props["tabindex"] = "0"  # scrollable elements must be reachable by keyboard
     return element
+
+
+def folded_json(title: str, document: object) -> None:
+    """Show a raw document, folded."""
+    with tag("details", "k-details"):
+        text(title, "k-small k-muted", name="summary")
+        code(json.dumps(document, ensure_ascii=False, indent=2))
 
 
 def button(

@@ -21,11 +21,11 @@ from kingdom.web.dashboard.components import (
     figure,
     link,
     list_row,
-    meter,
     part,
     row,
     tag,
     text,
+    usage,
 )
 from kingdom.web.dashboard.formats import (
     court_timezone,
@@ -114,11 +114,7 @@ def draw_cost(visit: Visit, cost: CostState) -> None:
             figure(format_usd(cost.month_usd), words("court.cost.month"))
             figure(format_count(cost.day_tokens), words("court.cost.tokens"))
         for limit in cost.limits:
-            with tag("div", "k-stack k-tight"):
-                with row("k-spread k-small"):
-                    text(limit.name)
-                    text(limit.shown, "k-muted")
-                meter(limit.part, limit.name)
+            usage(limit.name, limit.shown, limit.part)
         if not cost.limits:
             text(words("court.cost.unlimited"), "k-muted k-small", name="p")
 

@@ -96,6 +96,14 @@ def format_minute(at: datetime, zone: tzinfo) -> str:
     return f"{at.astimezone(zone):%Y-%m-%d %H:%M}"
 
 
+_PAGE_BY_PREFIX: Final = {"task": "tasks", "evt": "events", "msg": "messages"}
+
+
+def document_url(document_id: str) -> str:
+    """Return the URL of the page of a task, event or message, by its id."""
+    return page_url(_PAGE_BY_PREFIX.get(document_id.partition("-")[0], "tasks"), document_id)
+
+
 def page_url(*parts: str, **query: str | None) -> str:
     """Return the URL of a page: ``page_url("workflows", id, show="failed")``."""
     asked = urlencode({name: value for name, value in query.items() if value})

@@ -137,6 +137,8 @@ NAVIGATION: Final = (
     ("tasks", "/tasks"),
     ("workflows", "/workflows"),
     ("templates", "/templates"),
+    ("generals", "/generals"),
+    ("events", "/events"),
     ("bus", "/bus"),
 )
 _REASON_PAGES: Final = {"problems": "/#troubles", "held": "/#troubles", "role": "/#roles", "budget": "/#cost"}

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from functools import partial
@@ -18,13 +15,12 @@ from kingdom.web.dashboard.components import (
     button,
     card,
     cell,
-    code,
     empty,
     facts,
     figure,
+    folded_json,
     link,
     list_row,
-    part,
     row,
     tab,
     tag,
@@ -33,7 +29,6 @@ from kingdom.web.dashboard.components import (
 )
 from kingdom.web.dashboard.formats import (
     court_timezone,
-    format_clock,
     format_count,
     format_datetime,
     format_span,
@@ -42,6 +37,7 @@ from kingdom.web.dashboard.formats import (
 from kingdom.web.dashboard.refresh import FOLLOW_SECONDS, SLOW_SECONDS, PageRefresher
 from kingdom.web.dashboard.shell import page, page_head
 from kingdom.web.dashboard.task_actions import answer_text, draw_question
+from kingdom.web.dashboard.timeline import draw_links, draw_trace
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.envelope import ApiError
 from kingdom.web.views.documents import read_task, read_transcript, trace
@@ -49,10 +45,8 @@ from kingdom.web.views.documents import read_task, read_transcript, trace
 if TYPE_CHECKING:
     from nicegui.element import Element
 
-    from kingdom.web.dashboard.components import ListRow
-    from kingdom.web.dashboard.theme import Tone
     from kingdom.web.live.event import LiveEvent
-    from kingdom.web.views.documents import TaskState, TraceLine
+    from kingdom.web.views.documents import TaskState
     from kingdom.web.views.questions import TaskAnswer
 
 
@@ -147,16 +141,6 @@ def _cut(said: str) -> str:
 
 
 _TRACE_SECONDS: Final = 60.0  # a trace reads many files; journal events refresh it earlier
-_MAX_TRACE_LINES: Final = 300
-_TASK_ID_PATTERN: Final = re.compile(r"(?<![\w-])(task-\d{8}-\d{3,})\b")
-_TONE_BY_WORD: Final[tuple[tuple[str, Tone], ...]] = (
-    ("failed", "bad"),
-    ("error", "bad"),
-    ("needs_human", "warn"),
-    ("ended as success", "ok"),
-    ("completed", "ok"),
-    ("started", "busy"),
-)
 
 
 @page("/tasks/{task_id}", title="nav.tasks", nav="tasks", court=True)
@@ -193,11 +177,14 @@ async def task_page(visit: Visit, task_id: str, soldier: str | None = None) -> N
             await follower_refresher.panel(body, follower.load, follower.show, keep=True)
             with card(words("task.story")) as (body, _):
                 pass
-            await story.panel(body, partial(trace, visit.context, task_id), partial(_draw_trace, visit, zone))
+            await story.panel(body, partial(trace, visit.context, task_id), partial(draw_trace, visit, zone))
         with tag("div", "k-column k-col-4"):
             with card(words("task.facts")) as (body, _):
                 pass
             await refresher.panel(body, load, lambda state: _draw_facts(visit, zone, state))
+            with card(words("events.linked"), flush=True) as (body, _):
+                pass
+            await refresher.panel(body, load, lambda state: draw_links(visit, state.linked, zone))
             with card(words("task.payload")) as (body, _):
                 pass
             await refresher.panel(body, load, partial(_draw_payload, visit))
@@ -292,14 +279,7 @@ def _draw_result(visit: Visit, state: TaskState) -> None:
     if result is None:
         empty(words("task.result.none"), words("task.result.hint"))
         return
-    _folded(words("task.raw"), result)
-
-
-def _folded(title: str, document: dict[str, Any]) -> None:
-    """Draw a raw document, folded."""
-    with tag("details", "k-details"):
-        text(title, "k-small k-muted", name="summary")
-        code(_json(document))
+    folded_json(words("task.raw"), result)
 
 
 def _draw_soldiers(task_id: str, state: TaskState, chosen: str | None) -> None:
@@ -308,25 +288,6 @@ def _draw_soldiers(task_id: str, state: TaskState, chosen: str | None) -> None:
         with tag("div", "k-tabs"):
             for one in state.soldiers:
                 tab(one.id, f"/tasks/{task_id}?soldier={one.id}", chosen=one.id == (chosen or last))
-
-
-def _draw_trace(visit: Visit, zone: tzinfo, lines: Sequence[TraceLine]) -> None:
-    if len(lines) > _MAX_TRACE_LINES:
-        text(visit.words("task.story.cut", n=len(lines) - _MAX_TRACE_LINES), "k-muted k-small", name="p")
-    rows = [_trace_row(visit, zone, number, one) for number, one in enumerate(lines)]
-    RowList("list", visit.words("task.story"), "k-timeline").show(rows[-_MAX_TRACE_LINES:])
-
-
-def _trace_row(visit: Visit, zone: tzinfo, number: int, step: TraceLine) -> ListRow:
-    tone = next((tone for word, tone in _TONE_BY_WORD if word in step.what), None)
-    at = part(format_clock(step.ts, zone, now=visit.context.clock()), "k-muted k-mono", title=step.ts)
-    words = [
-        part(one, "nicegui-link", href=f"/tasks/{one}") if index % 2 else part(one)
-        for index, one in enumerate(_TASK_ID_PATTERN.split(step.what))
-    ]
-    where = part(step.where, "k-muted k-small k-mono k-wrap k-block")
-    cells = [cell([at]), cell(step.who, "k-strong k-clip"), cell([*words, where], "k-wrap")]
-    return list_row(str(number), cells, f"k-at-{tone}" if tone else "")
 
 
 def _draw_facts(visit: Visit, zone: tzinfo, state: TaskState) -> None:
@@ -354,8 +315,4 @@ def _draw_facts(visit: Visit, zone: tzinfo, state: TaskState) -> None:
 
 
 def _draw_payload(visit: Visit, state: TaskState) -> None:
-    _folded(visit.words("task.raw"), state.task.get("payload") or {})
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    folded_json(visit.words("task.raw"), state.task.get("payload") or {})

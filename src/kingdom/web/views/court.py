@@ -1,4 +1,4 @@
-"""The court as a whole, its generals, statistics and budget."""
+"""The court as a whole, its statistics and budget."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
-from kingdom.agents.engines import default_engines
 from kingdom.court.activity import journal_tail
 from kingdom.court.attention import ConditionLevel
 from kingdom.court.budget import all_limits, cost_summary, limit_usage, spending_at
 from kingdom.court.chamberlain.reports import current_stats, load_report
 from kingdom.court.config import load_system
-from kingdom.court.home import check_name
 from kingdom.court.models import timestamp
 from kingdom.court.overview import (
     ActiveAlert,
@@ -30,16 +28,14 @@ from kingdom.court.overview import (
     read_overview,
 )
 from kingdom.court.packages.installed import load_generals
-from kingdom.court.packages.installer import check_package
 from kingdom.court.problems import CourtProblem
-from kingdom.web.envelope import ApiModel, not_found
+from kingdom.web.envelope import ApiModel
 from kingdom.web.views.court_state import court_state
 from kingdom.web.views.redaction import json_safe
 
 if TYPE_CHECKING:
     from kingdom.agents.ledger import LedgerSum, LedgerTotals
     from kingdom.court.budget import BudgetLimit, PeriodSpending
-    from kingdom.court.packages.installed import GeneralPackage
     from kingdom.journal import Entry
     from kingdom.web.context import WebContext
 
@@ -219,23 +215,7 @@ def _journal_line(entry: Entry) -> JournalLine:
     return JournalLine(ts=timestamp(entry.at.timestamp()), type=entry.type, actor=json_safe(entry.actor), data=data)
 
 
-# ── Generals, statistics, budget ──
-
-
-class GeneralState(ApiModel):
-    """A general and its manifest."""
-
-    name: str = Field(examples=["gen-pr"])
-    description: str
-    engine: str = Field(examples=["claude"])
-    model: str | None
-    mode: str = Field(examples=["agent"])
-    hears: list[str] = Field(examples=[["github.pr.*"]])
-    schedules: dict[str, str] = Field(description="Cron schedules by name.")
-    concurrency: int
-    timeout_seconds: float
-    problems: list[str] = Field(description="Problems; empty: it can be used.")
-    manifest: dict[str, Any] | None = Field(description="The manifest; null if it cannot be read.")
+# ── Statistics, budget ──
 
 
 class SpendingInfo(ApiModel):
@@ -257,20 +237,6 @@ class BudgetState(ApiModel):
     limits: list[LimitState]
 
 
-async def list_generals(context: WebContext) -> list[GeneralState]:
-    """Return all installed generals by name, including those that cannot be used."""
-    return await asyncio.to_thread(_generals, context)
-
-
-async def read_general(context: WebContext, name: str) -> GeneralState:
-    """One general."""
-    check_name("general", name)
-    found = [one for one in await list_generals(context) if one.name == name]
-    if not found:
-        raise not_found("SYS", "general", name)
-    return found[0]
-
-
 async def stats(context: WebContext) -> dict[str, Any]:
     """Return the chamberlain's statistics by hour, day and general."""
     return json_safe(await asyncio.to_thread(current_stats, context.court.home, context.clock()))  # type: ignore[no-any-return]
@@ -286,47 +252,6 @@ async def daily_report(context: WebContext, day: str) -> dict[str, Any]:
 async def budget(context: WebContext) -> BudgetState:
     """Spending and limits."""
     return await asyncio.to_thread(_budget, context)
-
-
-def _generals(context: WebContext) -> list[GeneralState]:
-    home = context.court.home
-    engines = frozenset(default_engines())
-    generals = load_generals(home)
-    return [
-        _general(name, generals.by_name.get(name), check_package(home.general(name), engines))
-        for name in sorted({*generals.by_name, *generals.broken})
-    ]
-
-
-def _general(name: str, general: GeneralPackage | None, problems: list[str]) -> GeneralState:
-    if general is None:
-        return GeneralState(
-            name=json_safe(name),
-            description="",
-            engine="",
-            model=None,
-            mode="",
-            hears=[],
-            schedules={},
-            concurrency=0,
-            timeout_seconds=0.0,
-            problems=json_safe(problems),
-            manifest=None,
-        )
-    manifest = general.manifest
-    return GeneralState(
-        name=name,
-        description=manifest.description,
-        engine=manifest.engine.name,
-        model=manifest.engine.model,
-        mode=manifest.mode,
-        hears=[one.type for one in manifest.subscribes],
-        schedules={one.name: one.cron for one in manifest.schedules},
-        concurrency=manifest.concurrency,
-        timeout_seconds=manifest.timeout_seconds,
-        problems=json_safe(problems),
-        manifest=json_safe(manifest.model_dump(mode="json")),
-    )
 
 
 def _budget(context: WebContext) -> BudgetState:

@@ -16,6 +16,7 @@ from kingdom.agents.ledger import Ledger
 from kingdom.bus import BusError
 from kingdom.court.bootstrap import configured_engines
 from kingdom.court.config import load_system
+from kingdom.court.discards import DiscardedEvents
 from kingdom.court.document_index import DocumentIndex
 from kingdom.court.king.admission import HealthGate
 from kingdom.court.overview import OverviewReaders
@@ -169,6 +170,7 @@ class CourtViewState:
         self.indexes = {stream: DocumentIndex(services, stream) for stream in STREAMS}
         self.questions = QuestionIndex(services, self.indexes[TASKS], self.indexes[EVENTS])
         self.task_links = TaskLinkIndex()
+        self.discarded = DiscardedEvents(services.home.journal)
         self.roster = SoldierIndex(services.home)
         self.readers = OverviewReaders(services.home, self.roster)
         self._ledger = Ledger(services.home.ledger)
@@ -196,6 +198,7 @@ class CourtViewState:
         """Fill the indexes before the first request."""
         for index in self.indexes.values():
             await index.newest()
+        await asyncio.to_thread(self.discarded.read)
         await asyncio.to_thread(self.roster.at_work)
         await asyncio.to_thread(self.roster.of_task, "")
 

@@ -1,4 +1,4 @@
-"""Events, tasks and messages of the court: lists, one document, its trace, transcripts."""
+"""Documents of the court: lists, tasks, traces, transcripts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from kingdom.court.history import read_history
 from kingdom.court.home import check_name
 from kingdom.court.models import timestamp
 from kingdom.court.questions import ANSWERED, CANCELLED, NEEDS_HUMAN
-from kingdom.court.queues import EVENTS, MESSAGES, TASKS, find_document
+from kingdom.court.queues import TASKS
 from kingdom.court.soldiers import TRANSCRIPT_PAGE_BYTES, TranscriptPage, read_transcript_page
-from kingdom.web.envelope import ApiError, ApiModel, cursor_of, cursor_position, invalid_cursor, not_found
+from kingdom.web.envelope import ApiError, ApiModel, cursor_of, cursor_position, invalid_cursor
 from kingdom.web.views.court_state import court_state
+from kingdom.web.views.document_links import DocumentLink, linked_documents
 from kingdom.web.views.questions import TaskAnswer, open_question, read_answer, with_shown_status
 from kingdom.web.views.redaction import json_safe, valid_text
 from kingdom.web.views.task_links import RelatedTask
@@ -86,6 +87,9 @@ class EventSummary(DocumentSummary):
     source: str
     repo: str | None
     priority: str
+    shown_status: str = Field(default="", description="The status for people: an event without a task is `discarded`.")
+    reason: str | None = Field(default=None, description="Why it was discarded, or is invalid.")
+    tasks: list[str] = Field(default_factory=list, description="Its tasks, the oldest first.")
 
 
 class MessageSummary(DocumentSummary):
@@ -93,6 +97,8 @@ class MessageSummary(DocumentSummary):
 
     channel: str
     urgency: str
+    reason: str | None = Field(default=None, description="Why it could not be sent, or is invalid.")
+    task_id: str | None = Field(default=None, description="The task it is about.")
 
 
 S = TypeVar("S", bound=DocumentSummary)
@@ -117,7 +123,7 @@ async def list_tasks(
     narrows = None
     if wanted is not None and wanted.status in (NEEDS_HUMAN, ANSWERED, CANCELLED):
         narrows, wanted = with_shown_status(wanted.status, settled), replace(wanted, status=None)
-    listing = await _list_documents(context, TASKS, TaskSummary, wanted, limit, cursor, narrows)
+    listing = await list_documents(context, TASKS, TaskSummary, wanted, limit, cursor, narrows)
     for task in listing.items:
         task.shown_status = view_state.questions.shown_status(task.id, task.status, settled)
         if task.shown_status == ANSWERED:
@@ -128,21 +134,7 @@ async def list_tasks(
     return listing
 
 
-async def list_events(
-    context: WebContext, wanted: DocumentFilter | None = None, limit: int = 50, cursor: str | None = None
-) -> DocumentPage[EventSummary]:
-    """List external events, newest first."""
-    return await _list_documents(context, EVENTS, EventSummary, wanted, limit, cursor)
-
-
-async def list_messages(
-    context: WebContext, wanted: DocumentFilter | None = None, limit: int = 50, cursor: str | None = None
-) -> DocumentPage[MessageSummary]:
-    """List messages to people, newest first."""
-    return await _list_documents(context, MESSAGES, MessageSummary, wanted, limit, cursor)
-
-
-async def _list_documents(
+async def list_documents(
     context: WebContext,
     stream: str,
     model: type[S],
@@ -258,6 +250,7 @@ class TaskState(ApiModel):
     title: str | None = Field(description="Title in the payload.", examples=["Discounts"])
     duration_seconds: float | None = Field(description="How long it took, or takes until now; null before it starts.")
     related: list[RelatedTask] = Field(description="Tasks that it retries or resumes, and those that do so with it.")
+    linked: list[DocumentLink] = Field(description="Its event and messages.")
     soldiers: list[SoldierState]
     spent: TaskCost
     actions: list[str] = Field(
@@ -303,19 +296,10 @@ async def read_task(context: WebContext, task_id: str) -> TaskState:
     state.shown_status = view_state.questions.shown_status(task.id, state.shown_status, settled)
     entries = await view_state.indexes[TASKS].newest()
     state.related = view_state.task_links.of(task.id, task.document, entries)
+    state.linked = [one for one in await linked_documents(view_state, TASKS, task.id) if one.stream != TASKS]
     if state.shown_status == ANSWERED:
         state.answer = await read_answer(view_state, task.id)
     return state
-
-
-async def read_event(context: WebContext, event_id: str) -> dict[str, Any]:
-    """Return an event as stored."""
-    return json_safe((await _find_document(context, EVENTS, "event", event_id)).document)  # type: ignore[no-any-return]
-
-
-async def read_message(context: WebContext, message_id: str) -> dict[str, Any]:
-    """Return a message as stored."""
-    return json_safe((await _find_document(context, MESSAGES, "message", message_id)).document)  # type: ignore[no-any-return]
 
 
 async def trace(context: WebContext, traced: str) -> list[TraceLine]:
@@ -343,13 +327,6 @@ async def read_transcript(
     return await asyncio.to_thread(_transcript, context, task_id, offset, soldier, raw, most)
 
 
-async def _find_document(context: WebContext, stream: str, what: str, document_id: str) -> StoredDocument:
-    found = await find_document(context.court, check_name(what, document_id))
-    if found is None or found.stream != stream:
-        raise not_found("SYS", what, document_id)
-    return found
-
-
 def _task_state(context: WebContext, task: StoredDocument, actions: list[str]) -> TaskState:
     view_state, home = court_state(context), context.court.home
     result = read_json(home.result(task.id))
@@ -367,6 +344,7 @@ def _task_state(context: WebContext, task: StoredDocument, actions: list[str]) -
         title=json_safe(entry["title"]),
         duration_seconds=_duration(result, soldiers, context.clock()),
         related=[],
+        linked=[],
         soldiers=[_soldier(one) for one in soldiers],
         spent=_task_cost(home, task.id),
         actions=actions,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from kingdom.web.dashboard.words import en, en_inbox, en_workflows, ko, ko_inbox, ko_workflows
+from kingdom.web.dashboard.words import en, en_court, en_inbox, en_workflows, ko, ko_court, ko_inbox, ko_workflows
 
 LOCALES: Final = ("en", "ko")
 LOCALE_NAMES: Final = {"en": "English", "ko": "한국어"}
 TEXTS: Final[dict[str, dict[str, str]]] = {
-    "en": {**en.WORDS, **en_inbox.INBOX_WORDS, **en_workflows.WORKFLOW_WORDS},
-    "ko": {**ko.WORDS, **ko_inbox.INBOX_WORDS, **ko_workflows.WORKFLOW_WORDS},
+    "en": {**en.WORDS, **en_court.COURT_WORDS, **en_inbox.INBOX_WORDS, **en_workflows.WORKFLOW_WORDS},
+    "ko": {**ko.WORDS, **ko_court.COURT_WORDS, **ko_inbox.INBOX_WORDS, **ko_workflows.WORKFLOW_WORDS},
 }
 
 

@@ -1,0 +1,66 @@
+"""The documents that belong to one: the event, tasks and messages that link to it, or that it links to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
+
+from pydantic import Field
+
+from kingdom.court.queues import EVENTS, MESSAGES, TASKS
+from kingdom.web.envelope import ApiModel
+from kingdom.web.views.redaction import json_safe
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from kingdom.court.document_index import EntryFilter, IndexEntry
+    from kingdom.web.views.court_state import CourtViewState
+
+StreamWord: TypeAlias = Literal["events", "tasks", "messages"]
+_MAX_LINKS: Final = 50  # of each stream; the newest
+
+
+class DocumentLink(ApiModel):
+    """Another document that belongs to one."""
+
+    stream: StreamWord
+    id: str = Field(examples=["task-20260207-001"])
+    type: str = Field(examples=["github.pr.opened"])
+    status: str = Field(examples=["completed"])
+    title: str | None = Field(description="What it is about.", examples=["acme/shop#7 Discounts"])
+    created_at: str
+
+
+async def linked_documents(state: CourtViewState, stream: str, document_id: str) -> list[DocumentLink]:
+    """Return the event, tasks and messages that belong to a document, by stream, the newest first."""
+    own = await state.indexes[stream].get(document_id)
+    ids = {document_id} | (set() if own is None else own.links)
+    found: dict[str, list[IndexEntry]] = {EVENTS: [], TASKS: [], MESSAGES: []}
+    for other in (TASKS, EVENTS, MESSAGES):  # the task is between its event and its messages
+        if other == stream == MESSAGES:
+            continue
+        page = await state.indexes[other].page([_linked_to(ids, document_id)], _MAX_LINKS)
+        found[other] = page.items
+        if other == TASKS != stream:
+            ids = ids.union({entry.id for entry in page.items}, *(entry.links for entry in page.items))
+    return [_link(other, entry) for other, entries in found.items() for entry in entries]
+
+
+def _linked_to(ids: AbstractSet[str], own: str) -> EntryFilter:
+    wanted = frozenset(ids)
+    return lambda entries: [
+        entry for entry in entries if entry.id != own and (entry.id in wanted or not wanted.isdisjoint(entry.links))
+    ]
+
+
+def _link(stream: str, entry: IndexEntry) -> DocumentLink:
+    fields = entry.fields
+    title = " ".join(str(one) for one in (fields.get("subject"), fields.get("title")) if one)
+    return DocumentLink(
+        stream=cast(StreamWord, stream),
+        id=entry.id,
+        type=json_safe(str(fields.get("type") or "")),
+        status=entry.status,
+        title=json_safe(title) or None,
+        created_at=json_safe(str(fields.get("created_at"))),
+    )

@@ -1,0 +1,171 @@
+"""Generals, events and messages in the browser: found, followed, and acted on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from kingdom.court.models import Message, timestamp
+from kingdom.court.packages.disabled import DisabledGenerals
+from kingdom.court.queues import EVENTS, MESSAGES, open_queues, put_documents
+from tests.support.browser import PHONE, Visitor, barriers, connected, overflow, shoot, visiting
+from tests.support.seen_court import FAILED, RUNNING, SeenCourt
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+MESSAGE = "msg-20260207-001"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def visitor(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Visitor]:
+    """A court with a discarded event, an invalid one, and a message that could not be sent."""
+    court = SeenCourt(tmp_path_factory.mktemp("pages"))
+    await court.fill()
+    async with open_queues(court.home.queue_url) as bus:
+        (held,) = await bus.claim(EVENTS, worker="king", ids=[f"evt-github-{FAILED}"], lease=60)
+        await bus.settle(done=[held])
+        document = {
+            "id": MESSAGE,
+            "type": "notification",
+            "content": "It went wrong.",
+            "context": {"task_id": RUNNING},
+            "created_at": timestamp(time.time()),
+        }
+        await put_documents(bus, [Message.model_validate(document)])
+        (held,) = await bus.claim(MESSAGES, worker="envoy", ids=[MESSAGE], lease=60)
+        await bus.settle(dead=[(held, "SLACK", "no such channel")])
+    court.emit(
+        "event.discarded", "king", event_id=f"evt-github-{FAILED}", event_type="github.pr.opened", reason="not trusted"
+    )
+    invalid = court.home.queue / "events" / "invalid"
+    invalid.mkdir(parents=True, exist_ok=True)
+    (invalid / "broken.json").write_text("{")
+    (invalid / "broken.json.reason").write_text("not JSON")
+    async with visiting(browser, court.home.root, court=False) as visitor:
+        yield visitor
+
+
+async def _confirm(page: Page, name: str) -> None:
+    await page.get_by_role("dialog").get_by_role("button", name=name).click()
+
+
+async def test_a_general_is_disabled_after_asking_back_and_enabled(visitor: Visitor) -> None:
+    home = visitor.web.context.court.home
+    async with visitor.page("/generals") as page:
+        await page.get_by_role("link", name="gen-pr").click()
+        await page.wait_for_url("**/generals/gen-pr")
+        status = page.locator("[data-status]")
+        await page.get_by_role("button", name="Disable").click()
+        await _confirm(page, "Back")
+        await expect(status).to_have_attribute("data-status", "enabled")
+        await page.get_by_role("button", name="Disable").click()
+        await _confirm(page, "Disable")
+        await expect(status).to_have_attribute("data-status", "disabled")
+        await expect(page.locator("#main")).to_contain_text("its events and schedules wait")
+        assert "gen-pr" in DisabledGenerals(home)
+        await shoot(page, "general-disabled")
+        await page.get_by_role("button", name="Enable").click()
+        await expect(status).to_have_attribute("data-status", "enabled")
+        assert "gen-pr" not in DisabledGenerals(home)
+        await page.locator("tbody").get_by_role("link", name=RUNNING).click()
+        await page.wait_for_url(f"**/tasks/{RUNNING}")
+
+
+async def test_a_general_is_installed_from_a_folder_and_its_problems_are_told(visitor: Visitor, tmp_path: Path) -> None:
+    source = tmp_path / "gen-new"
+    source.mkdir()
+    (source / "manifest.yaml").write_text("name: gen-new\ndescription: Looks at builds.\nsubscribes: [ci.build.*]\n")
+    async with visitor.page("/generals") as page:
+        await page.get_by_role("button", name="Install a general").click()
+        await page.get_by_role("dialog").get_by_label("Folder").fill(str(source))
+        await shoot(page, "general-install")
+        await _confirm(page, "Install")
+        await expect(page.locator(".q-notification")).to_contain_text("prompt.md")
+        (source / "prompt.md").write_text("Do it.\n{{ report }}\n")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await page.get_by_role("button", name="Install a general").click()
+        await page.get_by_role("dialog").get_by_label("Folder").fill(str(source))
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/generals/gen-new")
+        await expect(page.locator("#main")).to_contain_text("Looks at builds.")
+
+
+async def test_an_event_is_emitted_with_a_form_made_from_its_schema(visitor: Visitor) -> None:
+    async with visitor.page("/events/new") as page:
+        await page.get_by_label("Type").fill("github.pr.op")
+        await page.get_by_role("option", name="github.pr.opened").click()
+        await page.wait_for_url("**/events/new?type=github.pr.opened")
+        await connected(page)
+        await expect(page.locator("#main")).to_contain_text("Taken by: gen-pr")
+        await page.get_by_label("number").fill("12")
+        await page.get_by_label("title").fill("Discounts")
+        await page.get_by_label("Repository").fill("acme/shop")
+        more = page.get_by_label("More fields")
+        await more.fill("[1]")
+        await page.get_by_role("button", name="Emit").click()
+        await expect(page.locator(".q-notification")).to_contain_text("must be a JSON object")
+        await more.fill('{"urgent": true}')
+        assert await barriers(page) == []
+        await page.get_by_role("button", name="Emit").click()
+        await page.wait_for_url("**/events/evt-web-*")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("acme/shop#12 Discounts")
+        found = await visitor.web.context.court.bus.find(page.url.rpartition("/")[2])
+    assert found is not None
+    document = found.envelope.payload
+    assert (document["type"], document["repo"], document["source"]) == ("github.pr.opened", "acme/shop", "web")
+    assert document["payload"] == {"number": 12, "title": "Discounts", "urgent": True}
+
+
+async def test_an_event_nobody_takes_says_so_before_it_is_emitted(visitor: Visitor) -> None:
+    async with visitor.page("/events/new") as page:
+        await page.get_by_label("Type").fill("ci.nobody.hears")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/events/new?type=ci.nobody.hears")
+        await expect(page.locator("#main")).to_contain_text("No general subscribes to this type")
+
+
+async def test_discarded_and_invalid_events_are_found_with_their_reason(visitor: Visitor) -> None:
+    async with visitor.page("/events") as page:
+        rows = page.locator("tbody tr")
+        await page.get_by_role("button", name="discarded").click()
+        await expect(rows).to_have_count(1)
+        await expect(rows).to_contain_text("not trusted")
+        await page.wait_for_url("**/events?status=discarded")
+        await page.get_by_role("button", name="invalid").click()
+        await expect(rows).to_contain_text("not JSON")
+        await page.get_by_role("button", name="completed").click()
+        await expect(page.locator("#main")).to_contain_text("No task matches")
+        await page.get_by_role("button", name="All").click()
+        await page.get_by_role("combobox", name="Time").click()
+        await page.get_by_role("option", name="Last hour").click()
+        await page.wait_for_url("**/events?within=1h")
+        await page.get_by_placeholder("Search events").fill(RUNNING)
+        await expect(rows).to_have_count(1)
+        await page.set_viewport_size({"width": PHONE, "height": 800})
+        assert await overflow(page) == 0
+
+
+async def test_event_task_and_message_lead_to_each_other(visitor: Visitor) -> None:
+    event_id = f"evt-github-{RUNNING}"
+    async with visitor.page(f"/events/{event_id}") as page:
+        await expect(page.locator("[data-linked=messages]")).to_contain_text("It went wrong.")
+        await page.locator("[data-linked=tasks]").get_by_role("link", name=RUNNING).click()
+        await page.wait_for_url(f"**/tasks/{RUNNING}")
+        await expect(page.locator("[data-linked=events]")).to_contain_text(event_id)
+        await page.locator("[data-linked=messages]").get_by_role("link", name=MESSAGE).click()
+        await page.wait_for_url(f"**/messages/{MESSAGE}")
+        await expect(page.locator(".k-notice")).to_contain_text("no such channel")
+        await page.get_by_role("button", name="Send again").click()
+        await expect(page.locator("[data-status]")).to_have_attribute("data-status", "pending")
+        await page.locator("[data-linked=events]").get_by_role("link", name=event_id).click()
+        await page.wait_for_url(f"**/events/{event_id}")
+
+
+@pytest.mark.parametrize("path", ["/generals/gen-none", "/events/evt-none-1", "/messages/msg-20260101-999"])
+async def test_what_does_not_exist_is_not_found(visitor: Visitor, path: str) -> None:
+    async with visitor.page(path, status=404) as page:
+        await expect(page.locator("#main")).to_contain_text("Cannot show this")
