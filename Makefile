@@ -21,7 +21,7 @@ BENCH_READY := $(VENV)/.bench-ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test walks components compiled-tests coverage chaos bench lint fmt requirements clean
+.PHONY: help demo test walks components compiled-tests coverage chaos bench release lint fmt requirements clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -69,6 +69,9 @@ chaos: $(READY)  ## The full crash campaign (500 kills); CHAOS_SEED=N repeats a 
 bench: $(BENCH_READY)  ## Measure beside the peers; results as a table and in artifacts/bench.json
 	$(BIN)/python -m bench $(ARGS)
 
+release: $(READY)  ## Build and check what would be published, into dist; ARGS=--rehearse before its day
+	$(BIN)/python scripts/release $(ARGS)
+
 lint: $(READY)  ## Formatting, lint rules, types, and the contracts between layers
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
@@ -85,6 +88,8 @@ requirements: $(READY)  ## Compile the pinned requirements anew
 		--extra all --extra testing --upgrade pyproject.toml requirements/dev.in -o requirements/dev.txt
 	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
 		--upgrade requirements/bench.in -o requirements/bench.txt
+	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
+		--upgrade requirements/release.in -o requirements/release.txt
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) artifacts .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) artifacts dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*

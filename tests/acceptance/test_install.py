@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution, distributions
@@ -13,9 +12,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.support.pages import ROOT, blocks
+from tests.support.installation import do_bus_tutorial, run
+from tests.support.pages import ROOT
 
-TUTORIAL = ROOT / "docs" / "tutorial" / "first-event-bus.md"
 MOST_PACKAGES = 3  # that `pip install kingdom` brings beside kingdom itself
 
 pytestmark = pytest.mark.timeout(300)
@@ -37,15 +36,6 @@ def unpacked(wheel: Path) -> Path:
 
 
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-
-
-def run(*command: str, cwd: Path, check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "KINGDOM"))}
-    done = subprocess.run(
-        command, cwd=cwd, env={**outside, **env}, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert not check or done.returncode == 0, done.stdout + done.stderr
-    return done
 
 
 def empty(folder: Path) -> Path:
@@ -105,24 +95,9 @@ def installed(programs: Path) -> set[str]:
 
 
 def test_the_bus_alone_is_light_and_does_its_tutorial(light: Path, tmp_path: Path) -> None:
-    python, kingdom = str(light / "python"), str(light / "kingdom")
     brought = installed(light) - {"kingdom"}
     assert 0 < len(brought) <= MOST_PACKAGES, sorted(brought)
-    (publish,) = [block for block in blocks(TUTORIAL) if block.mark == "file: publish.py"]
-    (tmp_path / "publish.py").write_text(publish.text)
-    assert run(python, "publish.py", cwd=tmp_path).stdout == "10 orders published\n"
-    assert run(python, "publish.py", cwd=tmp_path).stdout == "0 orders published\n"
-    depth = run(kingdom, "bus", "depth", "--url", "sqlite:shop.db", cwd=tmp_path).stdout
-    assert "shop.orders" in depth
-    (worker,) = [block for block in blocks(TUTORIAL) if block.mark == "file: worker.py"]
-    (tmp_path / "worker.py").write_text(
-        worker.text.replace("await worker.run()", "await asyncio.wait_for(worker.run(), 30)")
-    )
-    with subprocess.Popen([python, "worker.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        packed = {process.stdout.readline().split(" (")[0] for _ in range(10)}
-        process.terminate()
-    assert packed == {f"packed order {number}" for number in range(1, 11)}
+    do_bus_tutorial(light, tmp_path)
 
 
 @pytest.mark.parametrize(
