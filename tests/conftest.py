@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from kingdom.bus import EventBus
-    from tests.support.kafka import KafkaBroker
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # tests, examples and bench import as packages
 
@@ -135,18 +134,21 @@ async def sql(postgres_url: str) -> AsyncIterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def kafka_broker() -> Iterator[KafkaBroker]:
-    """A Kafka broker of our own, started for this run and stopped after it."""
-    from tests.support.kafka import KafkaBroker
+def kafka_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Kafka broker of our own, which the workers of this run share."""
+    from tests.support.kafka import shared_broker
 
-    with tempfile.TemporaryDirectory(prefix="kingdom-kafka-") as folder, KafkaBroker(Path(folder)) as broker:
-        yield broker
+    own = tmp_path_factory.getbasetemp()
+    with shared_broker((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "kafka") as servers:
+        yield servers
 
 
 @pytest.fixture
-def kafka_url(kafka_broker: KafkaBroker) -> str:
+def kafka_url(kafka_servers: str) -> str:
     """The URL of an empty bus on the shared broker."""
-    return kafka_broker.url(f"t{next(_numbers)}")
+    from tests.support.kafka import bus_url
+
+    return bus_url(kafka_servers, f"{os.environ.get('PYTEST_XDIST_WORKER', 't')}-{next(_numbers)}")
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
@@ -10,11 +11,14 @@ import socket
 import struct
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import pytest
+
+from kingdom.base.locks import exclusive
 
 ROOT = Path(__file__).resolve().parents[2]
 _JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
@@ -42,6 +46,7 @@ class KafkaBroker:
         self._process: subprocess.Popen[bytes] | None = None
         self._port, controller = _free_ports()
         data = folder / "data"
+        folder.mkdir(exist_ok=True)
         shutil.copytree(self._kafka / "template", data)
         template = (self._kafka / "server.properties").read_text()
         text = template.format(port=self._port, controller=controller, data=data)
@@ -59,7 +64,7 @@ class KafkaBroker:
 
     def url(self, prefix: str) -> str:
         """The URL of a bus of its own."""
-        return f"kafka://{self.servers}/?prefix={prefix}."
+        return bus_url(self.servers, prefix)
 
     def __enter__(self) -> Self:
         self.start()
@@ -96,6 +101,12 @@ class KafkaBroker:
         except OSError:
             return False
 
+    def leave(self) -> int:
+        """Have it run on without us; return its id."""
+        assert self._process is not None
+        self._process.returncode = 0  # a Popen that is dropped would complain
+        return self._process.pid
+
     def stop(self) -> None:
         """Stop it; its data stay."""
         self._end(signal.SIGTERM)
@@ -113,6 +124,51 @@ class KafkaBroker:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+
+
+def bus_url(servers: str, prefix: str) -> str:
+    """The URL of the bus with a prefix."""
+    return f"kafka://{servers}/?prefix={prefix}."
+
+
+@contextlib.contextmanager
+def shared_broker(folder: Path) -> Iterator[str]:
+    """The address of a broker that all processes with this folder share: the first starts it, the last ends it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    users, address, own = folder / "users", folder / "address", folder / "users" / str(os.getpid())
+    users.mkdir(exist_ok=True)
+    with exclusive(folder / "lock"):
+        if not address.exists():
+            broker = KafkaBroker(folder / "broker")
+            broker.start()
+            address.write_text(f"{broker.servers} {broker.leave()}")
+        own.touch()
+    try:
+        yield address.read_text().split()[0]
+    finally:
+        with exclusive(folder / "lock"):
+            own.unlink()
+            if not any(_runs(int(user.name)) for user in users.iterdir()):
+                _end_by_id(int(address.read_text().split()[1]))
+                address.unlink()
+                shutil.rmtree(folder / "broker")
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def _end_by_id(pid: int) -> None:
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + 20
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, how)
+        while _runs(pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
 
 
 def _free_ports() -> list[int]:

@@ -18,7 +18,7 @@ async def main(source: str, topic: str, target: str, stream: str, step: int) -> 
     count = [step]
     _mirror.SESSION_SECONDS = 1.0  # the next one does not wait long
     async with connect(source) as kafka, connect(target) as bus:
-        mirror = Mirror(kafka, [topic], bus, stream, batch=7, signals=False)
+        mirror = Mirror(kafka, [topic], bus, stream, group=topic, batch=7, signals=False)
         follow = mirror._source.follow
 
         async def killing_follow(*arguments: Any) -> Any:

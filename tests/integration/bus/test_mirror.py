@@ -61,7 +61,8 @@ class Topic:
 async def mirror_all(kafka: EventBus, topic: Topic, target: EventBus, **options: Any) -> list[Envelope]:
     """Mirror what the topic has, and return what the stream got."""
     await topic.flush()
-    await Mirror(kafka, [topic.name], target, "theirs", signals=False, **options).run(once=True)
+    given = {"group": topic.name, **options}  # other tests use the broker too
+    await Mirror(kafka, [topic.name], target, "theirs", signals=False, **given).run(once=True)
     return [record.envelope async for record in target.records("theirs")]
 
 
@@ -130,7 +131,7 @@ async def test_a_record_is_published_once_by_its_id(kafka: EventBus, target: Eve
     for _ in range(3):
         topic.write(b'{"n": 1}', ce_specversion="1.0", ce_id="same", ce_type="Paid")
     await mirror_all(kafka, topic, target)
-    got = await mirror_all(kafka, topic, target, group="another")  # reads all of it again
+    got = await mirror_all(kafka, topic, target, group=f"{topic.name}-2")  # reads all of it again
     assert [event.event_id for event in got] == ["same"]
 
 
@@ -188,9 +189,11 @@ async def test_mirrors_of_a_group_share_the_partitions(
 ) -> None:
     monkeypatch.setattr("kingdom.bus.transports.kafka._mirror.SESSION_SECONDS", 3.0)  # they hear of each other sooner
     topic = await Topic(kafka, "a").create(partitions=4)
-    mirrors = [Mirror(kafka, [topic.name], target, "theirs", signals=False) for _ in range(2)]
     async with connect(kafka_url) as second:
-        mirrors[1] = Mirror(second, [topic.name], target, "theirs", signals=False)
+        mirrors = [
+            Mirror(source, [topic.name], target, "theirs", group=topic.name, signals=False)
+            for source in (kafka, second)
+        ]
         running = [asyncio.create_task(mirror.run()) for mirror in mirrors]
         written = 0
         async with asyncio.timeout(90):
@@ -230,5 +233,5 @@ async def test_the_command_mirrors_and_says_how_many(
     topic.write(b"{}")
     await topic.flush()
     arguments = ["bus", "mirror", "--from", kafka_url, "--topics", topic.name, "--to", target.url, "--stream", "theirs"]
-    assert await asyncio.to_thread(app.run, [*arguments, "--once"]) == 0
+    assert await asyncio.to_thread(app.run, [*arguments, "--group", topic.name, "--once"]) == 0
     assert capsys.readouterr().out == "1 event published in theirs\n"
