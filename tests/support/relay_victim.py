@@ -13,7 +13,7 @@ from typing import Any
 
 from kingdom.bus import Relay, connect
 
-_STEPS = ("share", "read", "send", "mark", "fail", "leave", "publish", "commit")
+_STEPS = ("share", "read", "send", "mark", "fail", "leave", "publish", "commit", "claim", "settle")
 
 
 class Killing:

@@ -35,6 +35,7 @@ from kingdom.bus.errors import (
 from kingdom.bus.eventbus import EventBus, connect
 from kingdom.bus.handlers import Dispatcher, RetryPolicy, current_delivery
 from kingdom.bus.mirror import Mirror
+from kingdom.bus.move import Moved, move
 from kingdom.bus.outbox import Inbox
 from kingdom.bus.relay import Relay
 from kingdom.bus.relay_debezium import EventRouter
@@ -59,6 +60,7 @@ __all__ = [
     "InvalidName",
     "InvalidOption",
     "Mirror",
+    "Moved",
     "NotSetUp",
     "Record",
     "Reject",
@@ -75,5 +77,6 @@ __all__ = [
     "Worker",
     "connect",
     "current_delivery",
+    "move",
     "publish_sync",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kingdom.cli.bus.carrying import mirror, relay
+from kingdom.cli.bus.carrying import mirror, move, relay
 from kingdom.cli.bus.inspection import dead, depth, doctor, ls, metrics, show
 from kingdom.cli.bus.maintenance import bench, migrate, purge, requeue
 from kingdom.cli.demo import bus_demo
@@ -17,5 +17,5 @@ def app() -> None:
     """
 
 
-for _command in (depth, ls, dead, show, requeue, purge, migrate, doctor, relay, mirror, bench, metrics, bus_demo):
+for _command in (depth, ls, dead, show, requeue, purge, migrate, doctor, relay, mirror, move, bench, metrics, bus_demo):
     app.add_command(_command)

@@ -1,4 +1,4 @@
-"""Commands that carry events from one bus to another: relay, mirror."""
+"""Commands that carry events from one bus to another: relay, mirror, move."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kingdom.cli import output
-from kingdom.cli.options import DURATION, PATH, json_option
+from kingdom.cli.options import DURATION, PATH, json_option, stream_argument, yes_option
 from kingdom.cli.parsing import command
 from kingdom.cli.session import run_async
 
 if TYPE_CHECKING:
-    from kingdom.bus import EventRouter
+    from kingdom.bus import EventRouter, Moved
 
 _once_option = click.option("--once", is_flag=True, help="Stop when nothing is left to carry.")
 
@@ -120,3 +120,36 @@ async def _mirror(source: str, topics: list[str], target: str, stream: str, once
         mirror = Mirror(kafka, topics, bus, stream, **options)
         await mirror.run(once=once)
         return mirror.mirrored
+
+
+@command()
+@stream_argument
+@click.option("--from", "source", required=True, metavar="URL", help="The bus that has the stream.")
+@click.option("--to", "target", required=True, metavar="URL", help="The bus that is to have it.")
+@click.option("--dead", is_flag=True, help="Requeue dead letters first, so that they are moved too.")
+@click.option("--no-wait", is_flag=True, help="Leave events that cannot be claimed now: delayed, held or parked.")
+@yes_option
+@json_option
+def move(stream: str, source: str, target: str, dead: bool, no_wait: bool, yes: bool, json: bool) -> None:
+    """Move the unfinished events of a stream to another bus.
+
+    First stop the workers, publish to the other bus, and declare the stream there. Can be interrupted and repeated.
+    """
+    from kingdom.bus.eventbus import redact_url
+
+    output.confirm(f"Move the events of {stream} from {redact_url(source)} to {redact_url(target)}?", yes=yes)
+    moved = run_async(lambda: _move(source, target, stream, wait=not no_wait, dead=dead))
+    if json:
+        output.print_json({"stream": stream, "moved": moved.events, "waiting": moved.waiting, "dead": moved.dead})
+        return
+    output.say(f"{output.plural(moved.events, 'event')} of {stream} moved")
+    if moved.waiting or moved.dead:
+        output.say(f"left behind: {moved.waiting} delayed, held or parked, {output.plural(moved.dead, 'dead letter')}")
+
+
+async def _move(source: str, target: str, stream: str, **options: Any) -> Moved:
+    from kingdom.bus import connect, move
+
+    async with connect(source) as old, connect(target) as new:
+        await new.setup()
+        return await move(old, new, stream, **options)
