@@ -97,7 +97,7 @@ def test_check_without_a_name_looks_at_all_that_are_installed(home: Home) -> Non
     fine = kingdom("general", "check", KINGDOM_HOME=str(home.root))
     assert (fine.returncode, fine.stdout) == (0, "gen-jira, gen-pr: no problems\n")
     (home.general("gen-jira") / "manifest.yaml").write_text("name: gen-jira\ndescription: x\nschedules: [{name: a}]\n")
-    wrong = f"{home.general('gen-jira')}/manifest.yaml:3: 'schedules[0].cron' is missing"
+    wrong = f"{home.general('gen-jira')}/manifest.yaml:3: schedules a: 'cron' is missing"
     assert kingdom("general", "check", KINGDOM_HOME=str(home.root)).stdout.splitlines() == [wrong]
     assert kingdom("general", "check", "gen-jira", KINGDOM_HOME=str(home.root)).stdout.splitlines() == [wrong]
     assert kingdom("general", "check", "gen-pr", KINGDOM_HOME=str(home.root)).returncode == 0

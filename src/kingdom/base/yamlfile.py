@@ -10,7 +10,7 @@ import difflib
 import re
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -23,18 +23,32 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 1_000_000
 _MAX_NODES: Final = 50_000  # with aliases expanded: a few lines can expand to billions
+_MAX_NAME_CHARS: Final = 60  # of an item, in a message
 _TAGS: Final = {f"tag:yaml.org,2002:{word}" for word in ("map", "seq", "str", "int", "float", "bool", "null", "merge")}
 
 M = TypeVar("M", bound=BaseModel)
 
 
+class WrongValue(NamedTuple):
+    """A value that its model refuses: where it is, for programs (``("works", 0, "name")``), and what is wrong."""
+
+    path: tuple[str | int, ...]
+    kind: str
+    """Pydantic's name of the error, such as ``missing``."""
+    what: str
+
+
 class YamlProblem(Exception):
-    """A YAML file that cannot be used. Its message has a line for each problem: ``file:line: what is wrong``."""
+    """A YAML file that cannot be used. Its message has a line for each problem: ``file:line: what is wrong``.
+
+    ``wrong`` has the values that the model refuses, in the order of ``problems``; none if it could not be read at all.
+    """
 
     code = "INVALID_YAML"
 
-    def __init__(self, problems: Iterable[str]) -> None:
+    def __init__(self, problems: Iterable[str], wrong: Sequence[WrongValue] = ()) -> None:
         self.problems = list(problems)
+        self.wrong = list(wrong)
         super().__init__("\n".join(self.problems))
 
 
@@ -72,8 +86,12 @@ def parse_yaml(text: str, model: type[M], name: str, context: Mapping[str, Any] 
     try:
         return model.model_validate(document, context=context)
     except ValidationError as error:
-        found = sorted(((_place(node, item), item) for item in error.errors()), key=lambda pair: pair[0])
-        raise YamlProblem(f"{name}:{line}: {_describe(item, where, model)}" for (line, where), item in found) from None
+        found = sorted(((_place(node, item), item) for item in error.errors()), key=lambda pair: pair[0].line)
+        wrong = [WrongValue(_path(place, item), item["type"], _what(item, model)) for place, item in found]
+        problems = [
+            f"{name}:{place.line}: {_told(place.words, one)}" for one, (place, _) in zip(wrong, found, strict=True)
+        ]
+        raise YamlProblem(problems, wrong) from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -176,14 +194,23 @@ class _Checker:
         return YamlProblem([f"{self._name}:{node.start_mark.line + 1}: {what}"])
 
 
-def _place(node: yaml.Node | None, item: Any) -> tuple[int, str]:
-    """Return the line of the deepest part of a problem's path that is in the file, and that path in words.
+class _Place(NamedTuple):
+    """The deepest part of a problem's path that is in the file."""
+
+    line: int
+    words: str
+    path: tuple[str | int, ...]
+
+
+def _place(node: yaml.Node | None, item: Any) -> _Place:
+    """Return where a problem is.
 
     Pydantic's paths also have the names of union members. These are not in the file, but may equal a key that is: then
     the next part is a sibling of that key and not below it.
     """
     path = item["loc"]
     line, words = 1 if node is None else node.start_mark.line + 1, ""
+    there: tuple[str | int, ...] = ()
     for at, part in enumerate(path):
         if (found := _child(node, part)) is None:
             continue
@@ -191,14 +218,17 @@ def _place(node: yaml.Node | None, item: Any) -> tuple[int, str]:
         after = path[at + 1 : at + 2] if at and item["type"] != "missing" else ()
         if after and _child(value, after[0]) is None and _child(node, after[0]) is not None:
             continue
-        node, line, words = value, found_line, words + step
-    return line, words.removeprefix(".")
+        node, line, words, there = value, found_line, words + step, (*there, part)
+    return _Place(line, words.removeprefix("."), there)
 
 
 def _child(node: yaml.Node | None, part: int | str) -> tuple[str, int, yaml.Node] | None:
+    """Return a part of a node: how people call it, its line, and its node."""
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
         item = node.value[part]
-        return f"[{part}]", item.start_mark.line + 1, item
+        name = _child(item, "name") if isinstance(item, yaml.MappingNode) else None
+        named = name is not None and isinstance(name[2], yaml.ScalarNode) and name[2].value[:_MAX_NAME_CHARS]
+        return f" {named or f'number {part + 1}'},", item.start_mark.line + 1, item
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value == str(part):
@@ -206,20 +236,34 @@ def _child(node: yaml.Node | None, part: int | str) -> tuple[str, int, yaml.Node
     return None
 
 
-def _describe(item: Any, where: str, model: type[BaseModel]) -> str:
+def _path(place: _Place, item: Any) -> tuple[str | int, ...]:
+    return (*place.path, item["loc"][-1]) if item["type"] == "missing" else place.path
+
+
+def _told(where: str, wrong: WrongValue) -> str:
+    """Say what is wrong where: ``works build, tasks number 1: 'query' is missing``."""
+    above, _, below = where.rpartition(",")
+    above, below = above.replace(",.", ", "), below.removeprefix(".")
+    before = f"{above}: " if above else ""
+    if wrong.kind == "missing":
+        missing = f"{below}.{wrong.path[-1]}".removeprefix(".")
+        return f"{before}{missing!r} is missing"
+    if wrong.kind == "extra_forbidden":
+        return f"{before}unknown key {below!r} {wrong.what}"
+    return ": ".join([", ".join(filter(None, (above, below))), wrong.what]).removeprefix(": ")
+
+
+def _what(item: Any, model: type[BaseModel]) -> str:
     if item["type"] == "extra_forbidden":
         known = _known_keys(model, item["loc"][:-1])
         close = difflib.get_close_matches(str(item["loc"][-1]), known, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
-        return f"unknown key {where!r} ({hint})"
+        return f"(did you mean {close[0]!r}?)" if close else f"(known: {', '.join(sorted(known))})"
     if item["type"] == "missing":
-        missing = f"{where}.{item['loc'][-1]}".removeprefix(".")
-        return f"{missing!r} is missing"
-    before = f"{where}: " if where else ""
+        return "is missing"
     if item["type"] == "value_error":
-        return f"{before}{item['ctx']['error']}"
+        return str(item["ctx"]["error"])
     message = re.sub(r"^Input should be", "must be", problem_text(item))
-    return f"{before}{message[:1].lower()}{message[1:]}, not {_shown(item['input'])}"
+    return f"{message[:1].lower()}{message[1:]}, not {_shown(item['input'])}"
 
 
 def _known_keys(model: type[BaseModel], path: Sequence[int | str]) -> list[str]:

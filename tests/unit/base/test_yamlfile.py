@@ -116,7 +116,7 @@ def test_an_unknown_key_that_is_like_no_other_lists_those_there_are() -> None:
 def test_an_unknown_key_in_a_list_and_in_a_map_is_found_on_its_own_line() -> None:
     text = "wheels:\n  - size: 1\n  - size: 2\n    color: black\nparts:\n  left:\n    siz: 3\n"
     assert problems_of(text) == [
-        "b.yaml:4: unknown key 'wheels[1].color' (did you mean 'colour'?)",
+        "b.yaml:4: wheels number 2: unknown key 'color' (did you mean 'colour'?)",
         "b.yaml:7: unknown key 'parts.left.siz' (did you mean 'size'?)",
     ]
 
@@ -125,9 +125,9 @@ def test_every_problem_is_told_in_the_order_of_the_file() -> None:
     text = "weight: heavy\nwheels:\n- size: 0\n- colour: green\n-\nfast: yes\nlight: {}\n"
     assert problems_of(text) == [
         "b.yaml:1: weight: must be a valid number, not 'heavy'",
-        "b.yaml:3: wheels[0].size: must be greater than or equal to 1, not 0",
-        "b.yaml:4: wheels[1].colour: must be 'black' or 'white', not 'green'",
-        "b.yaml:5: wheels[2]: must be a valid dictionary or instance of Wheel, not None",
+        "b.yaml:3: wheels number 1, size: must be greater than or equal to 1, not 0",
+        "b.yaml:4: wheels number 2, colour: must be 'black' or 'white', not 'green'",
+        "b.yaml:5: wheels number 3: must be a valid dictionary or instance of Wheel, not None",
         "b.yaml:6: fast: must be a valid boolean, not 'yes'",
         "b.yaml:7: 'light.lumen' is missing",
     ]
@@ -138,9 +138,9 @@ def test_a_member_of_a_union_that_is_called_as_one_of_its_keys_leads_to_the_righ
         "noise:\n  - bell: [a]\n    loud: 0\n  - loud: 2\n    bell:\n      - ok\n      - 7\n  - bell: []\n    lout: 3\n"
     )
     assert problems_of(text) == [
-        "b.yaml:3: noise[0].loud: must be greater than or equal to 1, not 0",
-        "b.yaml:7: noise[1].bell[1]: must be a valid string, not 7",
-        "b.yaml:9: unknown key 'noise[2].lout' (did you mean 'loud'?)",
+        "b.yaml:3: noise number 1, loud: must be greater than or equal to 1, not 0",
+        "b.yaml:7: noise number 2, bell number 2: must be a valid string, not 7",
+        "b.yaml:9: noise number 3: unknown key 'lout' (did you mean 'loud'?)",
     ]
 
 

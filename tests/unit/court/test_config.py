@@ -84,9 +84,9 @@ engines:
         "8: unknown key 'question.deadline' (did you mean 'deadline_hours'?)",
         "10: budget.warning_percent: must be less than or equal to 100, not 101",
         "11: budget.daily_usd: must be greater than or equal to 0, not -0.5",
-        "14: engines.claude.env[0]: must be the name of a variable, such as GITHUB_TOKEN, not 'lower'",
+        "14: engines.claude.env number 1: must be the name of a variable, such as GITHUB_TOKEN, not 'lower'",
         "15: engines.../x: must be small letters, digits, _ and -, such as gen-pr, not '../x'",
-        "16: engines.codex.args[0]: must be a valid string, not 1",
+        "16: engines.codex.args number 1: must be a valid string, not 1",
         "16: engines.codex.env.HOME: must be a valid string, not 7",
         "17: engines.other.env: must be a list of names [NAME, …] or a mapping {NAME: value}, not 'KEY'",
     ]

@@ -102,7 +102,7 @@ mcp_servers:
         ("{url: 'file:///etc/passwd'}", "must begin with https:// or http://"),
         ("{url: 'https://'}", "must begin with https:// or http://"),
         ("{url: 'https://me:hush@b.example'}", "a password does not belong in a file"),
-        ("{command: a, env: [lower]}", "env[0]"),
+        ("{command: a, env: [lower]}", "env number 1"),
         ("{command: a, env: {TOKEN: value}}", "env"),
         ("{url: 'https://b.example', headers: {'X\\r\\nY': A}}", "headers"),
     ],
@@ -127,13 +127,13 @@ def test_event_types_and_patterns(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["", "github.pr*", "github..pr", ".github", "GitHub.pr", "github.**", "a b", "a/b"])
 def test_what_is_no_event_type(pattern: str) -> None:
     (problem,) = problems_of(f"subscribes:\n  - type: '{pattern}'\n")
-    assert problem.startswith(f"m:4: subscribes[0].type: {pattern!r} is no event type: use words of a-z 0-9 _")
+    assert problem.startswith(f"m:4: subscribes number 1, type: {pattern!r} is no event type: use words of a-z 0-9 _")
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "", "."])
 def test_evidence_lies_inside_the_worktree(path: str) -> None:
     (problem,) = problems_of(f"evidence:\n- commit\n- file: '{path}'\n")
-    assert problem.startswith(f"m:5: evidence[1].file: {path!r} must be a path inside the worktree")
+    assert problem.startswith(f"m:5: evidence number 2, file: {path!r} must be a path inside the worktree")
 
 
 @pytest.mark.parametrize(
@@ -141,15 +141,15 @@ def test_evidence_lies_inside_the_worktree(path: str) -> None:
     [
         ("engine: {model: x}\n", "m:3: 'engine.name' is missing"),
         ("engine: 7\n", "m:3: engine: must be a valid dictionary or instance of EngineChoice, not 7"),
-        ("schedules:\n- name: a\n", "m:4: 'schedules[0].cron' is missing"),
-        ("schedules:\n- {name: a, cron: 61 * * * *}\n", "m:4: schedules[0].cron: "),
+        ("schedules:\n- name: a\n", "m:4: schedules a: 'cron' is missing"),
+        ("schedules:\n- {name: a, cron: 61 * * * *}\n", "m:4: schedules a, cron: "),
         (
             "schedules:\n- {name: a, cron: '* * * * *', timezone: X/Y}\n",
-            "m:4: schedules[0].timezone: unknown time zone ",
+            "m:4: schedules a, timezone: unknown time zone ",
         ),
         (
             "schedules:\n- {name: a, cron: '* * * * *', missed: all}\n",
-            "m:4: schedules[0].missed: must be 'run_once' or",
+            "m:4: schedules a, missed: must be 'run_once' or",
         ),
         (
             "schedules: [{name: a, cron: '* * * * *'}, {name: a, cron: '1 * * * *'}]\n",
@@ -157,12 +157,12 @@ def test_evidence_lies_inside_the_worktree(path: str) -> None:
         ),
         (
             "evidence: [tests]\n",
-            "m:3: evidence[0]: must be commit, comments, {file: path}, {summary: {begins_with: [word",
+            "m:3: evidence number 1: must be commit, comments, {file: path}, {summary: {begins_with: [word",
         ),
-        ("evidence: [{command: 'make test'}]\n", "m:3: evidence[0].command: must be a valid list, not 'make test'"),
+        ("evidence: [{command: 'make test'}]\n", "m:3: evidence number 1, command: must be a valid list"),
         ("profile: root\n", "m:3: profile: must be 'read', 'edit' or 'full', not 'root'"),
         ("notify: loud\n", "m:3: notify: must be 'all', 'result' or 'silent', not 'loud'"),
-        ("env: [PATH=x]\n", "m:3: env[0]: must be the name of a variable"),
+        ("env: [PATH=x]\n", "m:3: env number 1: must be the name of a variable"),
         ("env:\n- ghp_" + "a" * 36 + "\n", "m:4: this looks like a secret: put it in an environment variable"),
         ("concurrency: 0\n", "m:3: concurrency: must be greater than or equal to 1, not 0"),
         ("retries: -1\n", "m:3: retries: must be greater than or equal to 0, not -1"),

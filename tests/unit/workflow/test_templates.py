@@ -194,8 +194,8 @@ def test_names_are_compared_with_those_there_are() -> None:
     head = "name: t\nrepositories: [app, web]\nmcp: [slack]\nengine: cobol\n"
     known = KnownNames(repositories=["app"], mcp_servers=[], engines=["claude"])
     repository, server, engine = problems(plan_with("  - {name: a, tasks: [x]}\n", head), known)
-    assert repository == "t.yaml:2: repositories[1]: there is no repository 'web' (app): kingdom git add URL --name web"
-    assert "t.yaml:3: mcp[0]: there is no MCP server 'slack' (none at all)" in server
+    assert repository.startswith("t.yaml:2: repositories number 2: there is no repository 'web' (app): kingdom git add")
+    assert "t.yaml:3: mcp number 1: there is no MCP server 'slack' (none at all)" in server
     assert engine == "t.yaml:4: engine: there is no engine 'cobol' (claude): use one of these"
 
 
