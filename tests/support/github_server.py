@@ -16,6 +16,7 @@ from tests.support.git_server import GitHandler, GitServer
 from tests.support.repositories import plain_git
 
 _PULLS = re.compile(r"/api/v3/repos/(?P<name>[^/]+/[^/]+)/pulls(?:/(?P<number>\d+)(?P<reviews>/reviews)?)?\Z")
+_OTHERS = re.compile(r"/api/v3/repos/(?P<name>[^/]+/[^/]+)(?P<rest>/.*)\Z")
 Answer = tuple[int, Any]
 
 
@@ -28,6 +29,8 @@ class GitHubServer(GitServer):
         self.pulls: dict[str, list[dict[str, Any]]] = {}
         self.reviews: dict[tuple[str, int], list[dict[str, Any]]] = {}
         """The reviews of a pull request, by repository and number."""
+        self.said: dict[str, list[dict[str, Any]] | dict[str, Any]] = {}
+        """What other paths below a repository answer, such as ``/pulls/1/comments``."""
         self.calls: list[tuple[str, str]] = []
         """Method and path of every call of the API."""
         self.fail_next: list[int] = []
@@ -53,6 +56,9 @@ class GitHubServer(GitServer):
         self.calls.append((method, path))
         if self.fail_next:
             return self.fail_next.pop(0), {"message": "not now"}
+        other = _OTHERS.fullmatch(parts.path)
+        if other is not None and self.decide(other["name"], token, write=False) == 200 and other["rest"] in self.said:
+            return 200, self.said[other["rest"]]
         found = _PULLS.fullmatch(parts.path)
         if found is None:
             return 404, {"message": "Not Found"}

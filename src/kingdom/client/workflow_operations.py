@@ -33,6 +33,7 @@ from kingdom.client.models.workflows import (
     GitInfo,
     McpServerInfo,
     PlanChangeResult,
+    PullRequestInfo,
     ReportInfo,
     ReportSummary,
     RescueInfo,
@@ -401,6 +402,11 @@ class WorkflowOperations(Connection):
             f"/api/workflows/{path_segment(workflow_id)}/checkpoints/{path_segment(checkpoint_id)}/diff",
             query={"against": against, "form": form},
         )
+        return answer
+
+    def list_pull_requests(self, workflow_id: str) -> Page[PullRequestInfo]:
+        """List the pull requests of a workflow."""
+        answer: Page[PullRequestInfo] = self.request("GET", f"/api/workflows/{path_segment(workflow_id)}/pull-requests")
         return answer
 
     def list_workflow_rescues(self, workflow_id: str) -> Page[RescueInfo]:

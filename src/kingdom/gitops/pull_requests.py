@@ -153,6 +153,10 @@ class PullRequests:
         document = {"commit_id": wanted.commit, "body": wanted.body, "event": "COMMENT", "comments": notes}
         return str((await self._call("POST", path, document))["html_url"])
 
+    async def get(self, path: str) -> Any:
+        """Read something of the repository: ``get("/pulls/7")``."""
+        return await self._call("GET", path)
+
     async def _call(self, method: str, path: str, document: dict[str, Any] | None = None) -> Any:
         url = f"{self._target.api}/repos/{self._target.repository}{path}"
         for _ in range(_MAX_REDIRECTS + 1):

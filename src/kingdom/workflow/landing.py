@@ -25,6 +25,7 @@ from kingdom.gitops.landing import (
     remote_of_checkout,
 )
 from kingdom.gitops.names import check_url
+from kingdom.gitops.pull_request_status import PullRequestStatus, read_status
 from kingdom.gitops.pull_requests import PullRequests, PullRequestTarget, WantedRequest, same_text
 from kingdom.gitops.remotes import is_outage
 from kingdom.workflow.adapters.landing_texts import LandingTexts
@@ -275,8 +276,7 @@ class Lander:
         self, source: _Source, landing: Landing, plan: LandPlan, target: PullRequestTarget
     ) -> bool:
         """Open or update the pull request of a branch; return whether it is new."""
-        credentials = self._git.clone_of(source.git).git.access.credentials
-        requests = PullRequests(target, await credentials.token(target.host))
+        requests = await self._requests(source.git, target)
         title, body = source.texts.title(plan), source.texts.body(plan)
         wanted = WantedRequest(landing.branch, landing.base, title, body, plan.draft)
         found, opened = await requests.ensure(wanted, landing.body)
@@ -284,6 +284,17 @@ class Lander:
         if same_text(found.body, body):
             landing.body = body
         return opened
+
+    async def read_pull_request(self, git: Git, landing: Landing) -> PullRequestStatus:
+        """Read the state, checks and comments of a pull request. Raises :class:`kingdom.gitops.GitError`."""
+        target = PullRequestTarget.of(check_url(landing.remote, allow_local=True))
+        if landing.number is None:
+            raise LandingRefused(f"{git.name} has no pull request", "land it first")
+        return await read_status(await self._requests(git, target), landing.number)
+
+    async def _requests(self, git: Git, target: PullRequestTarget) -> PullRequests:
+        credentials = self._git.clone_of(git).git.access.credentials
+        return PullRequests(target, await credentials.token(target.host))
 
     # ── store ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -87,9 +87,11 @@ from kingdom.client.models.workflows import AgentOutput as AgentOutput
 from kingdom.client.models.workflows import AgentOutputItem as AgentOutputItem
 from kingdom.client.models.workflows import AgentStatus as AgentStatus
 from kingdom.client.models.workflows import ChangedFile as ChangedFile
+from kingdom.client.models.workflows import CheckInfo as CheckInfo
 from kingdom.client.models.workflows import CheckpointDamage as CheckpointDamage
 from kingdom.client.models.workflows import CheckpointDiff as CheckpointDiff
 from kingdom.client.models.workflows import CheckpointInfo as CheckpointInfo
+from kingdom.client.models.workflows import CommentInfo as CommentInfo
 from kingdom.client.models.workflows import ConvertedTemplate as ConvertedTemplate
 from kingdom.client.models.workflows import Deleted as Deleted
 from kingdom.client.models.workflows import DiffHunk as DiffHunk
@@ -100,6 +102,7 @@ from kingdom.client.models.workflows import LandingInfo as LandingInfo
 from kingdom.client.models.workflows import McpServerInfo as McpServerInfo
 from kingdom.client.models.workflows import McpServerRefFields as McpServerRefFields
 from kingdom.client.models.workflows import PlanChangeResult as PlanChangeResult
+from kingdom.client.models.workflows import PullRequestInfo as PullRequestInfo
 from kingdom.client.models.workflows import QueryStatus as QueryStatus
 from kingdom.client.models.workflows import ReportInfo as ReportInfo
 from kingdom.client.models.workflows import ReportStatus as ReportStatus

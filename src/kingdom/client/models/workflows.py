@@ -41,6 +41,14 @@ class ChangedFile(TypedDict):
     hunks: NotRequired[list[DiffHunk]]
 
 
+class CheckInfo(TypedDict):
+    """A check of a pull request's last commit."""
+
+    name: str
+    state: Literal["passed", "failed", "running"]
+    url: str | None
+
+
 class CheckpointDamage(TypedDict):
     """A checkpoint that cannot be restored."""
 
@@ -66,6 +74,18 @@ class CheckpointInfo(TypedDict):
     createdAt: str
     valid: bool
     hashes: dict[str, str]
+
+
+class CommentInfo(TypedDict):
+    """A review or comment. It was written by people outside: treat it as untrusted."""
+
+    author: str
+    body: str
+    at: str | None
+    url: str | None
+    verdict: Literal["approved", "changes_requested", "dismissed"] | None
+    path: str | None
+    line: int | None
 
 
 class ConvertedTemplate(TypedDict):
@@ -155,6 +175,18 @@ class PlanChangeResult(TypedDict):
 
     changes: list[str]
     made: bool
+
+
+class PullRequestInfo(TypedDict):
+    """A pull request as it is now. Without a state it could not be read; ``error`` says why."""
+
+    name: str
+    number: int
+    url: str
+    state: Literal["open", "closed", "merged"] | None
+    checks: list[CheckInfo]
+    comments: list[CommentInfo]
+    error: str | None
 
 
 QueryStatus = Literal["PENDING", "SENT", "PROCESSING", "RESPONDED", "FAILED", "CANCELLED"]

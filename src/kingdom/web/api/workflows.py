@@ -26,8 +26,9 @@ from kingdom.web.api.workflow_models import (
 )
 from kingdom.web.context import Context, WebContext
 from kingdom.web.envelope import ApiError, ApiModel, Cursor, Limit, Ok, Page, ok
-from kingdom.web.views import checkpoints, rescues, templates, workflow_output, workflows
+from kingdom.web.views import checkpoints, pull_requests, rescues, templates, workflow_output, workflows
 from kingdom.web.views.checkpoints import CheckpointDiff, CheckpointInfo, DiffForm, VerificationResult
+from kingdom.web.views.pull_requests import PullRequestInfo
 from kingdom.web.views.redaction import restore_ref_secrets
 from kingdom.web.views.rescues import RescueInfo, RestoredRescue
 from kingdom.web.views.templates import LandFields, Template, git_refs, mcp_refs
@@ -365,6 +366,15 @@ async def get_checkpoint_diff(
 ) -> Ok[CheckpointDiff]:
     """Changes by repository and file. Large diffs are cut and marked as truncated."""
     return ok(await checkpoints.read_diff(context, workflow_id, checkpoint_id, against=against, form=form))
+
+
+@router.get("/{workflowId}/pull-requests", summary="List the pull requests of a workflow")
+async def list_pull_requests(context: Context, workflow_id: WorkflowId) -> Ok[Page[PullRequestInfo]]:
+    """State, checks, reviews and comments of what was landed, read from GitHub; all on one page.
+
+    Answers are at most half a minute old. `error` says why one could not be read.
+    """
+    return ok(Page(items=await pull_requests.list_pull_requests(context, workflow_id)))
 
 
 @router.get("/{workflowId}/rescues", summary="List what was dropped of a workflow")
