@@ -177,7 +177,7 @@ async def _add_a_work(page: Page, workflow: str) -> None:
     work = page.get_by_role("region", name="Work 5")
     await work.get_by_label("Name", exact=True).fill("news")
     await page.get_by_role("button", name="Apply changes").click()
-    await expect(page.get_by_role("alert")).to_contain_text("query")  # what is missing is told, and nothing is changed
+    await expect(page.locator(".k-problems")).to_contain_text("Query: is missing")  # and nothing is changed
     await work.get_by_label("Query", exact=True).fill("Tell the users.")
     await page.evaluate(_MOVE_TYPE_AND_APPLY)
     dialog = page.get_by_role("dialog")

@@ -21,6 +21,7 @@ from kingdom.web.dashboard.visit import Visit
 from kingdom.web.dashboard.workflows.actions import WorkflowActions
 from kingdom.web.dashboard.workflows.plan_draft import PlanDraft, draft_of
 from kingdom.web.dashboard.workflows.plan_form import PlanChoices, PlanForm
+from kingdom.web.dashboard.workflows.plan_problems import mark_fields, place_words, problem_words
 from kingdom.web.envelope import parse_body
 from kingdom.web.errors import as_api_error
 from kingdom.web.views.sources import engine_names
@@ -137,8 +138,21 @@ class PlanEditorPanel:
             self.show_problems(problem.problems)
             return None
 
+    def show_wrong(self, problem: YamlProblem) -> None:
+        """Show what is wrong with the plan: in the form each field is marked, and the first one gets the focus."""
+        if self._as_yaml or self._form is None or not problem.wrong:
+            self.show_problems(problem.problems)
+            return
+        words, draft = self._visit.words, self._form.draft
+        places = [place_words(words, draft, one.path) for one in problem.wrong]
+        told = [problem_words(words, one) for one in problem.wrong]
+        self.show_problems([": ".join(filter(None, both)) for both in zip(places, told, strict=True)])
+        mark_fields(words, draft, self._form.fields, problem.wrong)
+
     def show_problems(self, problems: Sequence[str]) -> None:
-        """Show problems above the plan."""
+        """Show problems above the plan. No field is marked."""
+        if self._form is not None:
+            mark_fields(self._visit.words, self._form.draft, self._form.fields, ())
         self._problems.clear()
         if problems:
             with self._problems, tag("ul"):
@@ -159,7 +173,12 @@ class PlanEditorPanel:
         if yaml is None:
             return None
         try:
+            if not self._as_yaml:
+                await self._parsed(yaml)  # tells the fields that are wrong
             done = await act(yaml)
+        except YamlProblem as wrong:
+            self.show_wrong(wrong)
+            return None
         except Exception as error:  # show every error to the visitor; log unexpected ones
             problem = as_api_error(error)
             if problem.status >= 500:

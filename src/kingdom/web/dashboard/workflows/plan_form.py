@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from nicegui import ui
 
@@ -22,7 +22,10 @@ from kingdom.web.dashboard.workflows.widgets import (
 )
 
 if TYPE_CHECKING:
+    from nicegui.elements.mixins.validation_element import ValidationElement
+
     from kingdom.web.dashboard.visit import Visit
+    from kingdom.web.dashboard.workflows.plan_problems import FieldKey
 
 
 T = TypeVar("T")
@@ -72,7 +75,9 @@ class WorkForm:
         kept = f"{self._plan.name}/{work.uid}"
         engines = sorted({*self._plan.choices.engines, work.engine})
         with tag("div", "k-row k-wrapping k-fields"):
+            fields, uid = self._plan.fields, work.uid
             name = text_field(words("plan.name"), work, "name", locked=locked or work.begun, draft=f"{kept}.name")
+            fields[uid, "name"] = name
             before = work.name
 
             def rename() -> None:
@@ -82,20 +87,24 @@ class WorkForm:
                     before = work.name
 
             name.on("blur", rename)
-            select_field(words("plan.engine"), engines, work, "engine", locked=locked)
-            text_field(words("plan.model"), work, "model", locked=locked, draft=f"{kept}.model")
+            fields[uid, "engine"] = select_field(words("plan.engine"), engines, work, "engine", locked=locked)
+            fields[uid, "model"] = text_field(words("plan.model"), work, "model", locked=locked, draft=f"{kept}.model")
         with tag("div", "k-row k-wrapping k-fields"):
             if len(self._plan.draft.works) > 1:
                 others, hint = self._plan.others(work), words("plan.after.hint")
                 self._after = multi_select(words("plan.after"), others, work, "after", hint=hint, locked=work.begun)
+                fields[uid, "after"] = self._after
             if self._plan.choices.mcp or work.mcp:
-                multi_select(words("plan.mcp"), [*self._plan.choices.mcp], work, "mcp", locked=locked)
+                servers = [*self._plan.choices.mcp]
+                fields[uid, "mcp"] = multi_select(words("plan.mcp"), servers, work, "mcp", locked=locked)
         with tag("div", "k-row k-wrapping"):
             checkbox_field(words("plan.pause"), work, "pause_after", locked=locked)
             checkbox_field(words("plan.merge"), work, "merge", locked=work.begun)
         with tag("details", "k-options"):
             text(words("plan.options"), name="summary")
-            text_area(words("plan.options.label"), work, "options", locked=locked, mono=True, draft=f"{kept}.options")
+            fields[uid, "options"] = text_area(
+                words("plan.options.label"), work, "options", locked=locked, mono=True, draft=f"{kept}.options"
+            )
 
     def offer(self) -> None:
         """Update the names that can be waited for, after a work was renamed."""
@@ -126,11 +135,17 @@ class WorkForm:
                     removing = icon_button("delete", words("plan.task.remove"), lambda: self._remove_task(number))
                     removing.set_enabled(not locked and len(self._work.tasks) > 1)
             with tag("div", "k-row k-wrapping k-fields"):
-                text_field(words("plan.task.name"), task, "name", locked=locked, draft=f"{kept}.name")
-                number_field(words("plan.retries"), task, "retries", most=_MAX_RETRIES, locked=locked)
-            hint = words("plan.query.hint")
-            text_area(words("plan.query"), task, "query", hint=hint, locked=locked, draft=f"{kept}.query")
-            text_area(words("plan.outline"), task, "outline", locked=locked, draft=f"{kept}.outline")
+                fields, uid = self._plan.fields, task.uid
+                fields[uid, "name"] = text_field(
+                    words("plan.task.name"), task, "name", locked=locked, draft=f"{kept}.name"
+                )
+                fields[uid, "retries"] = number_field(
+                    words("plan.retries"), task, "retries", most=_MAX_RETRIES, locked=locked
+                )
+            hint, query = words("plan.query.hint"), f"{kept}.query"
+            fields[uid, "query"] = text_area(words("plan.query"), task, "query", hint=hint, locked=locked, draft=query)
+            outline = f"{kept}.outline"
+            fields[uid, "outline"] = text_area(words("plan.outline"), task, "outline", locked=locked, draft=outline)
 
     def _movable(self, number: int, by: int) -> bool:
         at, tasks = number + by, self._work.tasks
@@ -183,6 +198,8 @@ class PlanForm:
         """``name`` is that of the draft in the browser."""
         self.draft = draft
         self.name = name
+        self.fields: dict[FieldKey, ValidationElement[Any]] = {}
+        """The fields that can be marked as wrong."""
         self._visit = visit
         self._words = visit.words
         self.choices = choices
@@ -195,12 +212,13 @@ class PlanForm:
     def _about(self) -> None:
         words, draft = self._words, self.draft
         if not self._of_workflow:
-            text_field(words("plan.name"), draft, "name", draft=f"{self.name}/name")
-            text_area(words("plan.description"), draft, "description", draft=f"{self.name}/description")
+            self.fields["", "name"] = text_field(words("plan.name"), draft, "name", draft=f"{self.name}/name")
+            about = text_area(words("plan.description"), draft, "description", draft=f"{self.name}/description")
+            self.fields["", "description"] = about
         with tag("div", "k-row k-wrapping k-fields"):
             self._repositories()
             if self.choices.mcp or draft.mcp:
-                multi_select(words("plan.mcp"), [*self.choices.mcp], draft, "mcp")
+                self.fields["", "mcp"] = multi_select(words("plan.mcp"), [*self.choices.mcp], draft, "mcp")
             if not self._of_workflow:
                 both = {"pause": words("plan.failure.pause"), "fail": words("plan.failure.fail")}
                 select_field(words("plan.failure"), both, draft, "on_failure")
@@ -218,7 +236,7 @@ class PlanForm:
         label = self._words("plan.repositories")
         with labelled_field(label, "" if names else self._words("plan.repositories.none")):
             choosing = ui.select(names, multiple=True, value=list(self.draft.repositories), on_change=chosen)
-        labelled(choosing.props("outlined dense use-chips").classes("k-field"), label)
+        self.fields["", "repositories"] = labelled(choosing.props("outlined dense use-chips").classes("k-field"), label)
 
     def _draw_bases(self) -> None:
         self._bases.clear()

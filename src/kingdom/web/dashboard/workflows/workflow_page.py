@@ -26,6 +26,7 @@ from kingdom.web.dashboard.workflows.panels import (
     WorktreeList,
 )
 from kingdom.web.dashboard.workflows.progress import Durations, Timeline, WorkGraph, layout_graph
+from kingdom.web.dashboard.workflows.pull_request_panel import draw_pull_requests
 from kingdom.web.dashboard.workflows.widgets import update_badge, update_progress, update_text, workflow_status
 from kingdom.web.views.rescues import RescueInfo, list_rescues
 from kingdom.web.views.workflow_output import WorkflowUsage, read_usage
@@ -227,6 +228,8 @@ async def workflow_page(visit: Visit, workflow_id: str) -> None:
 
     body = tag("div", "k-column")
     await refresher.panel(body, load, draw, keep=True)
+    if any(landing.number is not None for landing in full.landings):
+        await draw_pull_requests(visit, workflow_id, zone)
     ui.timer(_TICK_SECONDS, lambda: parts[0].tick() if parts else None)
 
 
