@@ -88,7 +88,7 @@ def timestamp(seconds: float) -> str:
 class CourtDocument(BaseModel):
     """The base of all documents: unknown fields are kept."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
     def document(self) -> dict[str, Any]:
         """Return the document as JSON values."""
@@ -144,7 +144,7 @@ class Message(CourtDocument):
 class Question(BaseModel):
     """A question to a person."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
     text: str = Field(min_length=1)
     choices: list[str] = Field(default_factory=list)
