@@ -108,6 +108,8 @@ async def test_a_diagram_in_a_report_is_an_image_and_runs_nothing(landed: tuple[
         image = page.locator(".k-diagram img")
         await expect(image).to_have_count(1, timeout=PATIENCE)
         await page.wait_for_function("document.querySelector('.k-diagram img').naturalHeight > 100")
+        shown = await image.evaluate("one => decodeURIComponent(one.src).match(/viewBox=.([^\"]*)/)[1].split(' ')")
+        assert [round(float(side)) for side in shown[:2]] == [0, 0], "it is whole"
         await expect(image).to_have_attribute("alt", "Diagram; its source is below")
         await expect(page.locator(".k-diagram pre").last).to_have_text("this is <b>no</b> diagram\n")
         assert await page.locator(".k-report a, .k-report svg, .k-report script").count() == 0

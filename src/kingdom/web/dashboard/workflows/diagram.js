@@ -21,6 +21,9 @@ export default {
   },
   data: () => ({ image: "" }),
   async mounted() {
+    // A place without transitions: where motion is reduced they would begin, and the library would measure too early.
+    const place = document.createElement("div");
+    place.className = "k-drawing";
     try {
       const { mermaid } = await import("nicegui-mermaid");
       mermaid.initialize({
@@ -31,7 +34,8 @@ export default {
         suppressErrorRendering: true,
         theme: document.body.classList.contains("body--dark") ? "dark" : "default",
       });
-      const { svg } = await mermaid.render(`k-diagram-${count++}`, withoutMarkup(this.code));
+      document.body.append(place);
+      const { svg } = await mermaid.render(`k-diagram-${count++}`, withoutMarkup(this.code), place);
       const drawn = new DOMParser().parseFromString(svg, "image/svg+xml").documentElement;
       const [width, height] = drawn.getAttribute("viewBox").split(/[ ,]+/).slice(2);
       drawn.setAttribute("width", width);
@@ -39,6 +43,8 @@ export default {
       this.image = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(drawn.outerHTML)}`;
     } catch {
       // not a diagram: its text is shown
+    } finally {
+      place.remove();
     }
   },
 };
