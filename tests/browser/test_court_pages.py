@@ -14,7 +14,7 @@ from kingdom.court.models import Message, timestamp
 from kingdom.court.packages.disabled import DisabledGenerals
 from kingdom.court.queues import EVENTS, MESSAGES, open_queues, put_documents
 from tests.support.browser import PHONE, Visitor, barriers, connected, overflow, shoot, visiting
-from tests.support.seen_court import FAILED, RUNNING, SeenCourt
+from tests.support.seen_court import FAILED, RUNNING, WAITING, SeenCourt
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 MESSAGE = "msg-20260207-001"
@@ -169,3 +169,26 @@ async def test_event_task_and_message_lead_to_each_other(visitor: Visitor) -> No
 async def test_what_does_not_exist_is_not_found(visitor: Visitor, path: str) -> None:
     async with visitor.page(path, status=404) as page:
         await expect(page.locator("#main")).to_contain_text("Cannot show this")
+
+
+async def test_the_journal_is_searched_and_new_lines_appear_by_themselves(visitor: Visitor) -> None:
+    journal = visitor.web.context.court.journal
+    async with visitor.page("/logs") as page:
+        lines = page.locator(".k-logs li")
+        await expect(page.locator(".k-logs")).to_contain_text("task.failed")
+        await page.get_by_role("combobox", name="Type").click()
+        await page.get_by_role("option", name="task.failed").click()
+        await expect(lines).to_have_count(1)
+        await page.wait_for_url("**/logs?type=task.failed")
+        journal.emit("task.failed", "gen-pr", {"task_id": WAITING, "error": "a new one", "retry_count": 0})
+        await expect(lines).to_have_count(2)
+        await expect(lines.first).to_contain_text("a new one")
+        await page.get_by_placeholder("Search ids and words").fill(FAILED)
+        await expect(lines).to_have_count(1)
+        await page.wait_for_url(f"**/logs?type=task.failed&q={FAILED}")
+        await page.get_by_placeholder("Search ids and words").fill("nothing like it")
+        await expect(page.locator("#main")).to_contain_text("No line matches")
+        await page.goto(f"{visitor.web.url}/logs?q={FAILED}&actor=gen-pr")
+        await connected(page)
+        await lines.get_by_role("link", name=FAILED).first.click()
+        await page.wait_for_url(f"**/tasks/{FAILED}")

@@ -42,6 +42,7 @@ PAGES = [
     ("messages", "/messages"),
     ("message", f"/messages/{MESSAGE}"),
     ("bus", "/bus?bus=court&stream=events"),
+    ("logs", "/logs"),
 ]
 PROMISED = {
     "court": [RUNNING, ASKING, FAILED, "Release v2.4.0 today?", "reading the change", "$2.50 of $10.00", "king"],
@@ -54,6 +55,7 @@ PROMISED = {
     "event": [UNWANTED, "test.unwanted", "no general subscribes to it"],
     "messages": [MESSAGE, "It went wrong.", FAILED, "no such channel"],
     "message": [MESSAGE, "It went wrong.", "no such channel", FAILED],
+    "logs": ["task.failed", "no such file", "gen-pr", RUNNING, "event.discarded"],
     "bus": ["NO_GENERAL", "nobody subscribes to it", f"evt-github-{FAILED}"],
 }
 

@@ -75,9 +75,31 @@ class CourtOperations(Connection):
         answer: CourtState = self.request("GET", "/api/court")
         return answer
 
-    def list_journal(self, *, limit: int | None = None) -> Page[JournalLine]:
-        """List recent journal lines, newest first."""
-        answer: Page[JournalLine] = self.request("GET", "/api/court/journal", query={"limit": limit})
+    def list_journal(
+        self,
+        *,
+        type: str | None = None,
+        actor: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        q: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[JournalLine]:
+        """List journal lines, newest first."""
+        answer: Page[JournalLine] = self.request(
+            "GET",
+            "/api/court/journal",
+            query={
+                "type": type,
+                "actor": actor,
+                "since": since,
+                "until": until,
+                "q": q,
+                "limit": limit,
+                "cursor": cursor,
+            },
+        )
         return answer
 
     def list_events(

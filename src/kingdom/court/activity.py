@@ -38,17 +38,18 @@ def journal_tail(path: Path, size: int = _TAIL_BYTES) -> list[Entry]:
     Invalid lines are skipped.
     """
     found: list[Entry] = []
-    for one in _newest_first(path):
+    for one in journal_files(path):
         content, whole = _last_bytes(one, size)
         lines = content.split(b"\n")
-        found[:0] = [entry for line in lines[0 if whole else 1 :] if (entry := _parse(line)) is not None]
+        found[:0] = [entry for line in lines[0 if whole else 1 :] if (entry := parse_or_none(line)) is not None]
         size -= len(content)
         if size <= 0:
             break
     return found
 
 
-def _newest_first(path: Path) -> Iterator[Path]:
+def journal_files(path: Path) -> Iterator[Path]:
+    """Yield the files of the journal, the newest first."""
     yield path
     try:
         yield from (path.with_name(rotated.name) for rotated in reversed(list_rotated(path)))
@@ -68,7 +69,8 @@ def _last_bytes(path: Path, size: int) -> tuple[bytes, bool]:
         return b"", True
 
 
-def _parse(line: bytes) -> Entry | None:
+def parse_or_none(line: bytes) -> Entry | None:
+    """Return the entry of a line; None if the line is invalid."""
     try:
         return parse(line)
     except InvalidLine:
@@ -96,7 +98,7 @@ class RecentJournal:
             for line in self._reader.read_lines():
                 if not any(marker in line for marker in self._markers):
                     continue
-                entry = _parse(line)
+                entry = parse_or_none(line)
                 if entry is not None and entry.type in self._types:
                     self._entries.append(entry)
             while self._entries and self._entries[0].at.timestamp() < since:

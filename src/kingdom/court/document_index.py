@@ -191,6 +191,7 @@ class DocumentIndex:
         self._newest: list[IndexEntry] = []
         self._valid: list[IndexEntry] = []
         self._by_id: dict[str, IndexEntry] = {}
+        self._linked: tuple[list[IndexEntry], dict[str, list[IndexEntry]]] | None = None  # made of which entries
         self._queried_at = self._reload_at = 0.0  # a database
         self._refresh_at = 0.0
         self._refreshing = asyncio.Lock()
@@ -204,6 +205,16 @@ class DocumentIndex:
         """Return the entry with this id, if there is one."""
         await self._refresh()
         return self._by_id.get(document_id)
+
+    async def linking_to(self, ids: Iterable[str]) -> list[IndexEntry]:
+        """Return the entries that link to one of these ids, the newest first."""
+        await self._refresh()
+        if self._linked is None or self._linked[0] is not self._newest:
+            newest = self._newest
+            self._linked = newest, await asyncio.to_thread(_by_link, newest)
+        by_link = self._linked[1]
+        found = {entry.id: entry for one in ids for entry in by_link.get(one, ())}
+        return sorted(found.values(), key=lambda entry: entry.key, reverse=True)
 
     async def page(
         self, wanted: Sequence[EntryFilter] | None, limit: int, before: tuple[float, str] | None = None
@@ -305,6 +316,14 @@ async def full_document(services: Services, known: StoredDocument) -> StoredDocu
     if known.path is not None and (found := document_from_file(known.path, known.stream, known.state)) is not None:
         return found
     return await find_document(services, known.id)
+
+
+def _by_link(entries: list[IndexEntry]) -> dict[str, list[IndexEntry]]:
+    found: dict[str, list[IndexEntry]] = {}
+    for entry in entries:
+        for link in entry.links:
+            found.setdefault(link, []).append(entry)
+    return found
 
 
 def text_filters(text: str) -> list[EntryFilter]:

@@ -82,3 +82,21 @@ async def test_a_failed_message_says_why_and_names_its_task(place: Place) -> Non
     assert (found["id"], found["reason"], found["task_id"]) == (MESSAGE, "no such channel", RUNNING)
     state = data(await place.web.client.get(f"/api/messages/{MESSAGE}/state"))
     assert (state["status"], state["reason"], state["message"]["content"]) == ("failed", "no such channel", "Look.")
+
+
+async def test_the_journal_is_searched_by_type_actor_id_and_time(place: Place) -> None:
+    client = place.web.client
+
+    async def found(**query: str) -> list[str]:
+        return [line["type"] for line in data(await client.get("/api/court/journal", params=query))["items"]]
+
+    assert await found(type="task.failed") == ["task.failed"]
+    assert await found(type="event.*", actor="king") == ["event.discarded"]
+    assert set(await found(q=RUNNING)) == {"task.created", "task.started"}
+    assert await found(until="2020-01-01T00:00:00Z") == []
+    first = data(await client.get("/api/court/journal", params={"limit": 1}))
+    assert [line["type"] for line in first["items"]] == ["event.discarded"]
+    rest = data(await client.get("/api/court/journal", params={"cursor": first["nextCursor"]}))
+    assert rest["nextCursor"] is None
+    assert len(rest["items"]) == len(await found()) - 1
+    error(await client.get("/api/court/journal", params={"cursor": "W3siYSI6MX1d"}), 422, "SYS_CURSOR")

@@ -74,11 +74,12 @@ def logs(
 
     Several values of one option widen the selection; several options narrow it.
     """
+    from kingdom.court.journal_search import JournalFilter
     from kingdom.journal import Reader
 
     found = find_home(home)
     start = None if since is None else _since_timestamp(since, found)
-    wanted = _entry_filter(types, actors, task, start)
+    wanted = JournalFilter(types=types, actors=actors, task=task, since=start).matches
     show = _entry_printer(json, found)
     most = 50 if lines is None and since is None else lines
     with (
@@ -145,23 +146,6 @@ def _start_cursor(journal: Path, start: float | None) -> Cursor:
                     continue
             break
     return Cursor(after=skipped[-1].name) if skipped else Cursor()
-
-
-def _entry_filter(
-    types: Sequence[str], actors: Sequence[str], task: str | None, start: float | None
-) -> Callable[[Entry], bool]:
-    from fnmatch import fnmatchcase
-
-    def wanted(entry: Entry) -> bool:
-        if types and not any(fnmatchcase(entry.type, pattern) for pattern in types):
-            return False
-        if actors and entry.actor not in actors:
-            return False
-        if task is not None and task not in (entry.fields.get("task_id"), entry.fields.get("original_task_id")):
-            return False
-        return start is None or entry.at.timestamp() >= start
-
-    return wanted
 
 
 def _last_entries(entries: Iterable[Entry], most: int | None) -> Iterable[Entry]:

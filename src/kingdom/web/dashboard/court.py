@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import tzinfo
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
-from urllib.parse import quote
 
 from kingdom.court.attention import attention_of, condition_of, held_count
 from kingdom.web.dashboard.components import (
     KeyedList,
-    RowList,
     badge,
     card,
-    cell,
     empty,
     figure,
     link,
-    list_row,
-    part,
     row,
     tag,
     text,
@@ -30,12 +24,12 @@ from kingdom.web.dashboard.components import (
 from kingdom.web.dashboard.formats import (
     court_timezone,
     format_age,
-    format_clock,
     format_count,
     format_datetime,
     format_span,
     format_usd,
 )
+from kingdom.web.dashboard.journal_list import JournalList
 from kingdom.web.dashboard.refresh import FOLLOW_SECONDS, SLOW_SECONDS, PageRefresher
 from kingdom.web.dashboard.shell import attention_text, page
 from kingdom.web.dashboard.task_actions import draw_question
@@ -54,19 +48,11 @@ if TYPE_CHECKING:
         RoleState,
     )
     from kingdom.court.problems import CourtProblem
-    from kingdom.web.dashboard.components import ListRow
-    from kingdom.web.views.court import CostState, CourtState, JournalLine, SoldierAtWork
+    from kingdom.web.views.court import CostState, CourtState, SoldierAtWork
 
 Condition: TypeAlias = "tuple[CourtCondition, BudgetSummary, Sequence[AttentionItem]]"
-_MAX_LINES: Final = 30
+_RECENT_LINES: Final = 30
 _SHOWN_PROBLEMS: Final = 5  # the others are folded
-_MAX_LINE_CHARS: Final = 240
-_TONE_BY_OUTCOME: Final[dict[str, Tone]] = {
-    "failed": "bad",
-    "needs_human": "warn",
-    "completed": "ok",
-    "started": "busy",
-}
 
 
 # ── Side column ──
@@ -267,60 +253,8 @@ def _output_text(soldier: SoldierAtWork, silent: str) -> str:
     return "\n".join(soldier.said) or silent
 
 
-class JournalList:
-    """The last lines of the journal, newest first."""
-
-    def __init__(self, visit: Visit, inside: Element, zone: tzinfo) -> None:
-        self._visit = visit
-        self._zone = zone
-        with inside:
-            self._lines = RowList("list", visit.words("court.recent"), "k-lines k-journal")
-            self._below = tag("div")
-
-    def show(self, lines: Sequence[JournalLine]) -> None:
-        words = self._visit.words
-        self._lines.show([self._row(key, line) for key, line in _with_keys(lines[:_MAX_LINES])])
-        self._below.clear()
-        if not lines:
-            with self._below:
-                empty(words("court.recent.none"), words("court.recent.hint"), "kingdom up")
-
-    def _row(self, key: str, line: JournalLine) -> ListRow:
-        tone = _TONE_BY_OUTCOME.get(line.type.rpartition(".")[2])
-        task = line.data.get("task_id")
-        parts = [part(_fields_text(line.data), "k-muted")]
-        if isinstance(task, str) and task.startswith("task-"):
-            parts.insert(0, part(task, "nicegui-link k-mono", href=f"/tasks/{quote(task)}"))
-        return list_row(
-            key,
-            [
-                cell(format_clock(line.ts, self._zone, now=self._visit.context.clock()), "k-muted k-mono"),
-                cell(line.type, f"k-strong {f'k-text-{tone}' if tone else ''}"),
-                cell(line.actor, "k-muted k-clip k-hide-narrow"),
-                cell(parts, "k-clip k-journal-data"),
-            ],
-        )
-
-
-def _fields_text(data: dict[str, Any]) -> str:
-    """Join the fields of a line, except its task, in one line of text."""
-    shown = (
-        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-        for name, value in data.items()
-        if name != "task_id" and value not in (None, "", [], {})
-    )
-    return " ".join(" ".join(shown).split())[:_MAX_LINE_CHARS]
-
-
-def _with_keys(lines: Sequence[JournalLine]) -> list[tuple[str, JournalLine]]:
-    """Give each line a stable key. Equal lines are counted from the oldest, so that newer lines do not change keys."""
-    seen: Counter[int] = Counter()
-    keyed = []
-    for line in reversed(lines):
-        base = hash(line.model_dump_json())
-        seen[base] += 1
-        keyed.append((f"{base:x}.{seen[base]}", line))
-    return keyed[::-1]
+def _no_lines(visit: Visit) -> None:
+    empty(visit.words("court.recent.none"), visit.words("court.recent.hint"), "kingdom up")
 
 
 # ── Page ──
@@ -360,8 +294,8 @@ async def court_page(visit: Visit) -> None:
                 soldiers = SoldierList(visit, body)
             await refresher.panel(body, seen(lambda state: state.soldiers), soldiers.show, keep=True)
             with card(words("court.recent"), flush=True) as (body, _):
-                journal = JournalList(visit, body, zone)
-            await refresher.panel(body, seen(lambda state: state.recent), journal.show, keep=True)
+                journal = JournalList(visit, body, zone, partial(_no_lines, visit))
+            await refresher.panel(body, seen(lambda state: state.recent[:_RECENT_LINES]), journal.show, keep=True)
         with tag("div", "k-column k-col-4"):
             with card(words("court.troubles"), flush=True, anchor="troubles") as (body, _):
                 pass

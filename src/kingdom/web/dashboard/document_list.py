@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from functools import partial
@@ -73,6 +73,26 @@ def time_options(words: Translations) -> dict[str, str]:
     return {"": words("range.any"), **{name: words(f"range.{name}") for name in TIME_RANGES}}
 
 
+def filter_select(label: str, options: Mapping[str, str], chosen: str, choose: Callable[[str | None], None]) -> None:
+    """Draw a filter with choices; ``""`` is the choice of no filter, for which ``choose`` gets None."""
+    made = ui.select(
+        {**options, chosen: options.get(chosen, chosen)},
+        value=chosen,
+        on_change=lambda event: choose(event.value or None),
+    )
+    labelled(made.props("outlined dense options-dense").classes("k-field k-general"), label)
+
+
+def search_field(label: str, value: str, search: Callable[[str], None]) -> None:
+    """Draw a search field; ``search`` gets what is typed."""
+    made = ui.input(
+        placeholder=label,
+        value=value,
+        on_change=lambda event: search((event.value or "").strip()[:MAX_TEXT_CHARS]),
+    ).props('outlined dense clearable type="search" debounce="300"')
+    labelled(made.classes("k-field k-search"), label)
+
+
 class DocumentList(ABC, Generic[S]):
     """A list with its filters. Subclasses say what it shows."""
 
@@ -117,7 +137,7 @@ class DocumentList(ABC, Generic[S]):
             self._statuses()
             await self.boxes()
             self.select("range.label", time_options(words), "within")
-            self._search()
+            search_field(words(self.search), self._wish.text, lambda value: self._want(text=value))
         with tag("div", "k-below"), card(words(self.title), flush=True) as (body, side):
             with side:
                 self._total = text("")
@@ -133,12 +153,7 @@ class DocumentList(ABC, Generic[S]):
     def select(self, label: str, options: Mapping[str, str], name: str) -> None:
         """Draw a filter with choices; ``name`` is its field of the query, ``""`` the choice of no filter."""
         chosen = getattr(self._wish, name) or ""
-        made = ui.select(
-            {**options, chosen: options.get(chosen, chosen)},
-            value=chosen,
-            on_change=lambda event: self._want(**{name: event.value or None}),
-        )
-        labelled(made.props("outlined dense options-dense").classes("k-field k-general"), self._visit.words(label))
+        filter_select(self._visit.words(label), options, chosen, lambda value: self._want(**{name: value}))
 
     async def _load(self) -> tuple[ListQuery, DocumentPage[S]]:
         wish = self._wish
@@ -162,15 +177,6 @@ class DocumentList(ABC, Generic[S]):
                 element = ui.button(shown, color=None, on_click=partial(self._want, status=status))
                 self._chosen[status] = element.props("flat no-caps dense").classes("k-tab")
         self._mark()
-
-    def _search(self) -> None:
-        label = self._visit.words(self.search)
-        made = ui.input(
-            placeholder=label,
-            value=self._wish.text,
-            on_change=lambda event: self._want(text=(event.value or "").strip()[:MAX_TEXT_CHARS]),
-        ).props('outlined dense clearable type="search" debounce="300"')
-        labelled(made.classes("k-field k-search"), label)
 
     def _want(self, **changed: Any) -> None:
         self._turn(replace(self._wish, cursors=(), **changed))

@@ -58,7 +58,18 @@ def add_nonces() -> None:
             environment.cache.clear()
 
 
-_PAGE_MODULES: Final = ("court", "inbox", "task_list", "task_page", "generals", "emit", "events", "bus", "workflows")
+_PAGE_MODULES: Final = (
+    "court",
+    "inbox",
+    "task_list",
+    "task_page",
+    "generals",
+    "emit",
+    "events",
+    "logs",
+    "bus",
+    "workflows",
+)
 _API_PATHS: Final = ("/api", "/ws", "/hooks", "/healthz", "/readyz", "/metrics", "/login")
 _RECONNECT_SECONDS: Final = 10.0  # how long a page is kept for a disconnected browser
 _NICEGUI_FILES: Final = f"/_nicegui/{nicegui_version}/"

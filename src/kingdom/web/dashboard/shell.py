@@ -140,6 +140,7 @@ NAVIGATION: Final = (
     ("generals", "/generals"),
     ("events", "/events"),
     ("bus", "/bus"),
+    ("logs", "/logs"),
 )
 _REASON_PAGES: Final = {"problems": "/#troubles", "held": "/#troubles", "role": "/#roles", "budget": "/#cost"}
 _SCRIPT_WORDS: Final = ("restored", "discard", "notify.on", "notify.off", "notify.denied")

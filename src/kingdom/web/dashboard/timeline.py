@@ -39,10 +39,10 @@ def draw_trace(visit: Visit, zone: tzinfo, lines: Sequence[TraceLine]) -> None:
     RowList("list", visit.words("task.story"), "k-timeline").show(rows[-_MAX_TRACE_LINES:])
 
 
-def with_links(content: str) -> list[CellPart]:
-    """Split a text into parts; the ids of documents in it are links."""
+def with_links(content: str, classes: str = "") -> list[CellPart]:
+    """Split a text into parts of these classes; the ids of documents in it are links."""
     return [
-        part(one, "nicegui-link", href=document_url(one)) if index % 2 else part(one)
+        part(one, "nicegui-link", href=document_url(one)) if index % 2 else part(one, classes)
         for index, one in enumerate(_ID_PATTERN.split(content))
         if one
     ]

@@ -11,7 +11,6 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
-from kingdom.court.activity import journal_tail
 from kingdom.court.attention import ConditionLevel
 from kingdom.court.budget import all_limits, cost_summary, limit_usage, spending_at
 from kingdom.court.chamberlain.reports import current_stats, load_report
@@ -31,12 +30,12 @@ from kingdom.court.packages.installed import load_generals
 from kingdom.court.problems import CourtProblem
 from kingdom.web.envelope import ApiModel
 from kingdom.web.views.court_state import court_state
+from kingdom.web.views.journal import JournalLine, recent_journal
 from kingdom.web.views.redaction import json_safe
 
 if TYPE_CHECKING:
     from kingdom.agents.ledger import LedgerSum, LedgerTotals
     from kingdom.court.budget import BudgetLimit, PeriodSpending
-    from kingdom.journal import Entry
     from kingdom.web.context import WebContext
 
 
@@ -73,8 +72,6 @@ class CachedRead(Generic[T]):
 
 
 _OVERVIEW_SECONDS: Final = 0.5  # how long an overview is reused
-_RECENT_LINES: Final = 50
-_BYTES_PER_LINE: Final = 1024  # read from the journal; most lines are much shorter
 _SOLDIER_LINES: Final = 20
 
 
@@ -105,15 +102,6 @@ class CostState(ApiModel):
     day_tokens: int
     month_usd: float
     limits: list[LimitState]
-
-
-class JournalLine(ApiModel):
-    """A line of the journal."""
-
-    ts: str
-    type: str = Field(examples=["task.created"])
-    actor: str = Field(examples=["king"])
-    data: dict[str, Any]
 
 
 class ConditionState(ApiModel):
@@ -163,12 +151,6 @@ async def list_questions(context: WebContext) -> list[OpenQuestion]:
     return [_question(one) for one in await open_questions(context.court)]
 
 
-async def recent_journal(context: WebContext, limit: int = _RECENT_LINES) -> list[JournalLine]:
-    """The last lines of the journal, newest first."""
-    entries = await asyncio.to_thread(journal_tail, context.court.home.journal, limit * _BYTES_PER_LINE)
-    return [_journal_line(entry) for entry in reversed(entries[-limit:])]
-
-
 async def court_cost(context: WebContext) -> CostState:
     """Return the spending of today and this month, and the limits of the court."""
     return await asyncio.to_thread(_cost, context)
@@ -208,11 +190,6 @@ def limit_state(limit: BudgetLimit, spending: PeriodSpending) -> LimitState:
     """Return the usage of a limit."""
     shown, part = limit_usage(limit, spending)
     return LimitState(name=limit.name, shown=shown, part=part)
-
-
-def _journal_line(entry: Entry) -> JournalLine:
-    data = json_safe(dict(entry.fields))
-    return JournalLine(ts=timestamp(entry.at.timestamp()), type=entry.type, actor=json_safe(entry.actor), data=data)
 
 
 # ── Statistics, budget ──

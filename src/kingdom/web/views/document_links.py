@@ -13,7 +13,7 @@ from kingdom.web.views.redaction import json_safe
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from kingdom.court.document_index import EntryFilter, IndexEntry
+    from kingdom.court.document_index import DocumentIndex, IndexEntry
     from kingdom.web.views.court_state import CourtViewState
 
 StreamWord: TypeAlias = Literal["events", "tasks", "messages"]
@@ -39,18 +39,21 @@ async def linked_documents(state: CourtViewState, stream: str, document_id: str)
     for other in (TASKS, EVENTS, MESSAGES):  # the task is between its event and its messages
         if other == stream == MESSAGES:
             continue
-        page = await state.indexes[other].page([_linked_to(ids, document_id)], _MAX_LINKS)
-        found[other] = page.items
+        found[other] = await _linked(state.indexes[other], ids - {document_id}, ids)
         if other == TASKS != stream:
-            ids = ids.union({entry.id for entry in page.items}, *(entry.links for entry in page.items))
-    return [_link(other, entry) for other, entries in found.items() for entry in entries]
-
-
-def _linked_to(ids: AbstractSet[str], own: str) -> EntryFilter:
-    wanted = frozenset(ids)
-    return lambda entries: [
-        entry for entry in entries if entry.id != own and (entry.id in wanted or not wanted.isdisjoint(entry.links))
+            ids = ids.union({entry.id for entry in found[other]}, *(entry.links for entry in found[other]))
+    return [
+        _link(other, entry)
+        for other, entries in found.items()
+        for entry in [one for one in entries if one.id != document_id][:_MAX_LINKS]
     ]
+
+
+async def _linked(index: DocumentIndex, named: AbstractSet[str], ids: AbstractSet[str]) -> list[IndexEntry]:
+    """Return the entries with one of the ids ``named``, and those that link to one of ``ids``."""
+    those = [entry for one in sorted(named) if (entry := await index.get(one)) is not None]
+    others = [entry for entry in await index.linking_to(ids) if entry not in those]
+    return sorted(those + others, key=lambda entry: entry.key, reverse=True)
 
 
 def _link(stream: str, entry: IndexEntry) -> DocumentLink:

@@ -178,10 +178,10 @@ def _narrows(wanted: DocumentFilter) -> list[EntryFilter]:
     if wanted.type is not None:
         found.append(_with_type(wanted.type))
     if wanted.since is not None:
-        since = _epoch_seconds(wanted.since)
+        since = epoch_seconds_of(wanted.since)
         found.append(lambda entries: [entry for entry in entries if entry.at >= since])
     if wanted.until is not None:
-        until = _epoch_seconds(wanted.until)
+        until = epoch_seconds_of(wanted.until)
         found.append(lambda entries: [entry for entry in entries if entry.at < until])
     return found + text_filters(wanted.text or "")
 
@@ -193,7 +193,7 @@ def _with_type(pattern: str) -> EntryFilter:
     return lambda entries: [entry for entry in entries if entry.type.startswith(beginning)]
 
 
-def _epoch_seconds(moment: datetime) -> float:
+def epoch_seconds_of(moment: datetime) -> float:
     """Convert a time to epoch seconds. A time without a zone is UTC."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from kingdom.bus.envelope import new_event_id
 from kingdom.court.commands import inject_event
-from kingdom.court.document_index import INVALID, full_document, index_fields, stub_document, valid_entries
+from kingdom.court.document_index import INVALID, full_document, index_fields, stub_document
 from kingdom.court.event_types import event_schema, known_event_types
 from kingdom.court.home import check_name
 from kingdom.court.queues import EVENTS, MESSAGES, TASKS, find_document
@@ -39,7 +39,6 @@ WEB_SOURCE: Final = "web"
 DISCARDED: Final = "discarded"
 """The status that people are shown for an event of which the king made no task."""
 _COMPLETED: Final = "completed"
-_MAX_TASKS: Final = 500  # of the events of one page
 
 
 class CourtEventState(ApiModel):
@@ -118,12 +117,10 @@ def _shown_status(event_id: str, status: str, reasons: Mapping[str, str]) -> str
 
 
 async def _tasks_of(context: WebContext, event_ids: Sequence[str]) -> dict[str, list[str]]:
-    wanted = frozenset(event_ids)
-    keep: EntryFilter = lambda entries: [one for one in entries if one.fields.get("event_id") in wanted]  # noqa: E731
-    page = await court_state(context).indexes[TASKS].page([valid_entries, keep], _MAX_TASKS)
     found: dict[str, list[str]] = {}
-    for entry in reversed(page.items):
-        found.setdefault(str(entry.fields["event_id"]), []).append(entry.id)
+    for entry in reversed(await court_state(context).indexes[TASKS].linking_to(event_ids)):
+        if entry.state != INVALID:
+            found.setdefault(str(entry.fields.get("event_id")), []).append(entry.id)
     return found
 
 
