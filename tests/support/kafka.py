@@ -11,7 +11,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,19 +38,31 @@ def installed() -> Path:
 
 
 class KafkaBroker:
-    """One node, broker and controller, with its data in ``folder``. It can be killed and started again."""
+    """One node, broker and controller, with its data in ``folder``. It can be killed and started again.
 
-    def __init__(self, folder: Path) -> None:
+    ``more``: further lines of its properties file. ``node`` and ``controllers`` (their ports) are for clusters.
+    """
+
+    def __init__(self, folder: Path, more: str = "", *, node: int = 1, controllers: Sequence[int] = ()) -> None:
         self._kafka = installed()
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        self._port, controller = _free_ports()
+        self._port, controller = _free_ports(2)
+        if controllers:
+            controller = controllers[node - 1]
         data = folder / "data"
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         shutil.copytree(self._kafka / "template", data)
         template = (self._kafka / "server.properties").read_text()
         text = template.format(port=self._port, controller=controller, data=data)
-        text += "group.min.session.timeout.ms=500\n"  # for members that are killed
+        text += f"group.min.session.timeout.ms=500\n{more}"  # for members that are killed
+        if controllers:
+            voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(controllers, 1))
+            text += f"node.id={node}\ncontroller.quorum.voters={voters}\n"  # the last one counts
+            identity = data / "meta.properties"
+            lines = identity.read_text().replace("node.id=1", f"node.id={node}").splitlines()
+            lines = [line for line in lines if not line.startswith("directory.id")]
+            identity.write_text("\n".join([*lines, f"directory.id={node * 2}ingdomKafkaDirectoryw"]) + "\n")
         (folder / "server.properties").write_text(text)
 
     @property
@@ -75,7 +87,7 @@ class KafkaBroker:
     ) -> None:
         self.stop()
 
-    def start(self) -> None:
+    def start(self, *, wait: bool = True) -> None:
         """Start it, and wait until it answers."""
         archive = f"-XX:SharedArchiveFile={self._kafka / 'classes.jsa'}"
         libraries = f"{(self._kafka / 'libs').resolve()}/*"
@@ -86,6 +98,12 @@ class KafkaBroker:
                 stdout=log,
                 stderr=log,
             )
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        assert self._process is not None
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():
             told = (self._folder / "broker.log").read_text()[-2000:]
@@ -124,6 +142,46 @@ class KafkaBroker:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+
+
+class KafkaCluster:
+    """Three nodes, each broker and controller. Topics have three replicas, of which two must be in sync."""
+
+    _MORE = (
+        "default.replication.factor=3\nmin.insync.replicas=2\noffsets.topic.replication.factor=3\n"
+        "replica.lag.time.max.ms=3000\n"
+    )
+
+    def __init__(self, folder: Path) -> None:
+        ports = _free_ports(3)
+        self.nodes = [
+            KafkaBroker(folder / f"node-{node}", self._MORE, node=node, controllers=ports) for node in (1, 2, 3)
+        ]
+
+    @property
+    def servers(self) -> str:
+        return ",".join(node.servers for node in self.nodes)
+
+    def url(self, prefix: str) -> str:
+        """The URL of a bus of its own."""
+        return bus_url(self.servers, prefix)
+
+    def __enter__(self) -> Self:
+        try:
+            for node in self.nodes:  # none answers before a majority of controllers runs
+                node.start(wait=False)
+            for node in self.nodes:
+                node.wait()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for node in self.nodes:
+            node.kill()
 
 
 def bus_url(servers: str, prefix: str) -> str:
@@ -171,8 +229,8 @@ def _end_by_id(pid: int) -> None:
             time.sleep(0.05)
 
 
-def _free_ports() -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports: list[int] = [each.getsockname()[1] for each in sockets]
     for each in sockets:
         each.close()

@@ -160,14 +160,16 @@ async def test_no_broker_is_said_with_its_address_and_what_to_do() -> None:
 async def test_the_doctor_looks_at_the_topics(bus: EventBus) -> None:
     await bus.declare("orders")
     checks = {check.name: check for check in await bus.doctor()}
-    assert [checks[name].level for name in ("brokers", "topics", "clock", "retention")] == ["ok"] * 4
+    assert [
+        checks[name].level for name in ("brokers", "version", "access rights", "topics", "clock", "retention", "lag")
+    ] == ["ok"] * 7
     assert checks["replicas"].level == "warning"
     assert "acks=all is not fsync" in checks["replicas"].message
 
 
 async def test_the_doctor_finds_a_bus_that_was_not_set_up(kafka_url: str) -> None:
     async with connect(kafka_url) as bus:
-        assert [check.level for check in await bus.doctor()] == ["ok", "error"]
+        assert [check.level for check in await bus.doctor()] == ["ok", "ok", "error"]
 
 
 @pytest.fixture

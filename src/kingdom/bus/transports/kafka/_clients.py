@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from kingdom.bus.errors import BusError, InvalidEnvelope, StorageFull, TransportUnavailable
@@ -306,6 +306,27 @@ class KafkaClients:
             found[resource.name] = {name: entry.value for name, entry in entries.items()}
         return found
 
+    async def describe_broker(self, broker: int) -> dict[str, str] | None:
+        """Return the settings of a broker, or None if they may not be read."""
+        [future] = self._admin.describe_configs([ConfigResource(ResourceType.BROKER, str(broker))]).values()
+        try:
+            return {name: entry.value for name, entry in (await asyncio.wrap_future(future)).items()}
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+                return None
+            raise self.translated(error.args[0], f"describe broker {broker}") from None
+
+    async def rights(self, topics: Sequence[str]) -> tuple[set[str], dict[str, set[str]]]:
+        """Return what this client may do with the cluster, and with each topic: names such as ``READ``."""
+        ask = {"include_authorized_operations": True, "request_timeout": self.settings.timeout}
+        try:
+            whole = await asyncio.wrap_future(self._admin.describe_cluster(**ask))
+            futures = self._admin.describe_topics(TopicCollection(list(topics)), **ask) if topics else {}
+            found = {name: await asyncio.wrap_future(future) for name, future in futures.items()}
+        except KafkaException as error:
+            raise self.translated(error.args[0], "ask for access rights") from None
+        return _names(whole), {name: _names(topic) for name, topic in found.items()}
+
     async def cluster(self) -> Any:
         """Return what the brokers say about themselves and all topics."""
         return await self.in_thread(lambda: self._admin.list_topics(timeout=self.settings.timeout))
@@ -346,6 +367,10 @@ class KafkaClients:
             if message.offset() == end - 1:
                 break
         return found
+
+
+def _names(described: Any) -> set[str]:
+    return {operation.name for operation in described.authorized_operations or ()}
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -306,6 +306,11 @@ class Shard:
         """Return the time that records carry; None if the broker sets it."""
         return now if self._own_clock else None
 
+    async def lag(self) -> int:
+        """Return how many operations of the ledger were not applied here yet."""
+        [end] = await self._clients.end_offsets([self._topics.ledger])
+        return max(0, end - self.state.ledger_position)
+
     async def observe(self) -> float:
         """Bring the state up to this moment, and return the time. Nothing is written if that would change nothing."""
         await self.catch_up()

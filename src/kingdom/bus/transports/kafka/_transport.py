@@ -393,7 +393,9 @@ class KafkaTransport:
         return follower
 
     async def doctor(self) -> list[Check]:
-        return await examine(self._clients, self._own_clock)
+        opened = {name: task for name, task in self._shards.items() if task.done() and not task.cancelled()}
+        shards = {name: task.result() for name, task in opened.items() if task.exception() is None}
+        return await examine(self._clients, self._own_clock, shards)
 
     def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
         async def add() -> None:
