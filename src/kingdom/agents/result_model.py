@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 class ResultQuestion(BaseModel):
     """A question to a person."""
 
-    model_config = ConfigDict(extra="allow", defer_build=True)
+    model_config = ConfigDict(extra="allow")
 
     text: str = Field(min_length=1)
     choices: list[str] = Field(default_factory=list, max_length=20)
@@ -20,7 +20,7 @@ class ResultQuestion(BaseModel):
 class RawResult(BaseModel):
     """The content of a result file. Unknown fields are kept."""
 
-    model_config = ConfigDict(extra="allow", defer_build=True)
+    model_config = ConfigDict(extra="allow")
 
     status: Literal["success", "failed", "needs_human", "skipped"]
     summary: str = ""

@@ -5,6 +5,9 @@
     from kingdom.bus import connect, Envelope, Worker, RetryPolicy, Retry, Reject
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from kingdom.bus.delivery import (
     Check,
     DeadLetter,
@@ -34,13 +37,15 @@ from kingdom.bus.errors import (
 )
 from kingdom.bus.eventbus import EventBus, connect
 from kingdom.bus.handlers import Dispatcher, RetryPolicy, current_delivery
-from kingdom.bus.mirror import Mirror
-from kingdom.bus.move import Moved, move
 from kingdom.bus.outbox import Inbox
-from kingdom.bus.relay import Relay
-from kingdom.bus.relay_debezium import EventRouter
 from kingdom.bus.sync import publish_sync
 from kingdom.bus.worker import Worker
+
+if TYPE_CHECKING:
+    from kingdom.bus.mirror import Mirror
+    from kingdom.bus.relay import Relay
+    from kingdom.bus.relay_debezium import EventRouter
+    from kingdom.bus.stream_move import Moved, move
 
 __all__ = [
     "BusError",
@@ -80,3 +85,17 @@ __all__ = [
     "move",
     "publish_sync",
 ]
+
+_LOADED_WHEN_USED = {  # what carries events from one bus to another: few programs do
+    "EventRouter": "kingdom.bus.relay_debezium",
+    "Mirror": "kingdom.bus.mirror",
+    "Moved": "kingdom.bus.stream_move",
+    "Relay": "kingdom.bus.relay",
+    "move": "kingdom.bus.stream_move",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LOADED_WHEN_USED:
+        return getattr(import_module(_LOADED_WHEN_USED[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
