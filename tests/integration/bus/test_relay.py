@@ -218,7 +218,8 @@ async def test_a_relay_that_is_killed_at_any_step_loses_and_reorders_nothing(
         await end_leases(sql)
         await relay_all(outbox, kafka, "orders")
         after = await ids_in(kafka, "orders")
-        assert len(after) == written + unmarked  # only what was not marked is sent again
+        # Only what was not marked is sent again. The server may finish what the victim had asked for just before.
+        assert len(after) <= written + unmarked
         assert set(after) == {f"e{number:05}" for number in range(published)}
         assert_in_order(after)
         step += stride
