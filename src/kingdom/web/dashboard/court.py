@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         RoleState,
     )
     from kingdom.court.problems import CourtProblem
+    from kingdom.web.dashboard.words import Translations
     from kingdom.web.views.court import CostState, CourtState, SoldierAtWork
 
 Condition: TypeAlias = "tuple[CourtCondition, BudgetSummary, Sequence[AttentionItem]]"
@@ -70,25 +71,25 @@ def draw_troubles(visit: Visit, holds: dict[str, Any], problems: Sequence[CourtP
                 with row():
                     badge(words("court.held"), "warning")
                     text(words("court.held.count", n=held_count(held)), "k-muted k-small")
-                text(reason, "k-wrap")
+                text(words.reason(reason), "k-wrap")
         for problem in problems[:_SHOWN_PROBLEMS]:
-            _draw_problem(problem)
+            _draw_problem(words, problem)
     if problems[_SHOWN_PROBLEMS:]:
         more = sum(one.count for one in problems[_SHOWN_PROBLEMS:])
         with tag("details", "k-details k-pad"):
             text(words("list.rest", n=f"{more:,}"), name="summary")
             with tag("ul", "k-lines"):
                 for problem in problems[_SHOWN_PROBLEMS:]:
-                    _draw_problem(problem)
+                    _draw_problem(words, problem)
 
 
-def _draw_problem(problem: CourtProblem) -> None:
+def _draw_problem(words: Translations, problem: CourtProblem) -> None:
     with tag("li", "k-stack k-tight"):
         if problem.what.startswith("task-"):
             link(problem.what, f"/tasks/{problem.what}", "k-mono")
         else:
             text(problem.what, "k-mono k-wrap")
-        text(problem.why, "k-wrap k-text-bad")
+        text(words.reason(problem.why), "k-wrap k-text-bad")
 
 
 def draw_cost(visit: Visit, cost: CostState) -> None:
@@ -143,7 +144,7 @@ def draw_roles(visit: Visit, roles: Sequence[RoleState]) -> None:
                     if role.deaths:
                         text(words("court.deaths", n=role.deaths), "k-text-bad")
                 if role.reason:
-                    text(role.reason, "k-small k-wrap k-text-bad", name="p")
+                    text(words.reason(role.reason), "k-small k-wrap k-text-bad", name="p")
 
 
 def draw_notice(visit: Visit, running: bool) -> None:

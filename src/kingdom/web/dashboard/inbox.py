@@ -155,12 +155,12 @@ class InboxPanel:
                     end = "inbox.muted.ever" if item.until is None else "inbox.muted.until"
                     text(words(end, at=format_datetime(item.until, self._zone)), "k-muted k-small")
                     text(words("inbox.muted.by", user=item.user), "k-muted k-small")
-                text(item.text, "k-wrap k-inbox-text", name="p")
+                text(words.reason(item.text), "k-wrap k-inbox-text", name="p")
             with tag("div", "k-inbox-actions"):
                 button(words("inbox.unmute"), partial(self._unmute, item.id))
 
     def _text(self, item: InboxItem) -> str:
-        return self._words("court.attention.down") if item.id == COURT_DOWN_ID else item.text
+        return self._words("court.attention.down") if item.id == COURT_DOWN_ID else self._words.reason(item.text)
 
     async def _answer(self, item: InboxItem, answer: str) -> bool:
         if item.task_id is not None:

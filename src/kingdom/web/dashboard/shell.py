@@ -121,7 +121,7 @@ def attention_text(words: Translations, item: AttentionItem) -> str:
     """Say what needs a person, or limits the court."""
     if item.kind == "alert":
         return item.subject
-    reason = f" ({item.reason})" if item.reason else ""
+    reason = f" ({words.reason(item.reason)})" if item.reason else ""
     state = words.of({"load": "load", "budget": "budget"}.get(item.kind, "role"), item.detail)
     return words(f"court.attention.{item.kind}", subject=item.subject, state=state, reason=reason, n=item.count)
 
@@ -256,6 +256,10 @@ async def shared_inbox(visit: Visit) -> list[InboxItem]:
     return await visit.shared.read("inbox", lambda: read_inbox(visit.context), _INBOX_SECONDS)
 
 
+def _notice_text(visit: Visit, item: InboxItem) -> str:
+    return item.text if item.kind == "question" else visit.words.reason(item.text)
+
+
 async def _count(visit: Visit, refresher: PageRefresher, counts: list[ui.label]) -> None:
     """Keep the number of items in the navigation and in the title of the browser's tab up to date."""
 
@@ -263,8 +267,11 @@ async def _count(visit: Visit, refresher: PageRefresher, counts: list[ui.label])
         for label in counts:
             label.set_text(f"{len(items):,}" if items else "")
             label.set_visibility(bool(items))
-        shown = [{"id": item.id, "title": item.title, "text": item.text[:_MAX_NOTICE_CHARS]} for item in items]
-        news = {"count": len(items), "items": shown[:_MAX_NOTICES]}
+        shown = [
+            {"id": item.id, "title": item.title, "text": _notice_text(visit, item)[:_MAX_NOTICE_CHARS]}
+            for item in items[:_MAX_NOTICES]
+        ]
+        news = {"count": len(items), "items": shown}
         ui.run_javascript(f"kingdomInbox.show({json.dumps(news)})")
 
     await refresher.panel(tag("span", "k-none"), lambda: shared_inbox(visit), draw, keep=True)

@@ -124,7 +124,7 @@ class StatusCard:
         self._cost.set_text(format_usd(usage.cost_usd))
         self._tokens.set_text(words("workflow.tokens", count=f"{usage.tokens.total:,}", runs=usage.runs))
         idle = full.status in WORKFLOW_ACTIVE_STATUSES and not full.engine_running
-        reason = None if full.asking else full.reason  # the question stands below
+        reason = None if full.asking or full.reason is None else words.reason(full.reason)  # the question stands below
         update_text(self._reason, words("workflow.engine.none") if idle else reason)
         if full.landings != self._landed:
             self._landed = full.landings
