@@ -192,3 +192,24 @@ async def test_the_journal_is_searched_and_new_lines_appear_by_themselves(visito
         await connected(page)
         await lines.get_by_role("link", name=FAILED).first.click()
         await page.wait_for_url(f"**/tasks/{FAILED}")
+
+
+async def test_settings_tell_file_from_default_and_one_logs_out(browser: Browser, tmp_path: Path) -> None:
+    court = SeenCourt(tmp_path / "home")
+    await court.fill()
+    (court.home.config / "envoy.yaml").write_text("nothing: 1\n")
+    async with visiting(browser, court.home.root, court=False) as visitor, visitor.page("/") as page:
+        await page.get_by_role("link", name="Settings").click()
+        await page.wait_for_url("**/settings")
+        await connected(page)
+        given = page.get_by_role("table", name="Set in system.yaml")
+        await expect(given.locator("tbody tr")).to_have_count(2)
+        await expect(given).to_contain_text("budget.daily_usd10.0file")
+        await page.get_by_text("Defaults (").first.click()
+        await expect(page.get_by_role("table", name="Defaults of system.yaml")).to_contain_text("web.port8700default")
+        await expect(page.locator("[data-file='envoy.yaml']")).to_have_text("has problems")
+        await expect(page.locator("#main")).to_contain_text("unknown key 'nothing'")
+        assert await barriers(page) == []
+        await page.get_by_role("button", name="Log out").click()
+        await expect(page.locator("body")).to_contain_text("You are not logged in.")
+        visitor.errors = [error for error in visitor.errors if "status of 401" not in error]

@@ -43,6 +43,7 @@ PAGES = [
     ("message", f"/messages/{MESSAGE}"),
     ("bus", "/bus?bus=court&stream=events"),
     ("logs", "/logs"),
+    ("settings", "/settings"),
 ]
 PROMISED = {
     "court": [RUNNING, ASKING, FAILED, "Release v2.4.0 today?", "reading the change", "$2.50 of $10.00", "king"],
@@ -55,6 +56,7 @@ PROMISED = {
     "event": [UNWANTED, "test.unwanted", "no general subscribes to it"],
     "messages": [MESSAGE, "It went wrong.", FAILED, "no such channel"],
     "message": [MESSAGE, "It went wrong.", "no such channel", FAILED],
+    "settings": ["config/system.yaml", "budget.daily_usd", "10.0", "kingdom web --new-token"],
     "logs": ["task.failed", "no such file", "gen-pr", RUNNING, "event.discarded"],
     "bus": ["NO_GENERAL", "nobody subscribes to it", f"evt-github-{FAILED}"],
 }

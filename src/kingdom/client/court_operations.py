@@ -23,6 +23,7 @@ from kingdom.client.models.court import (
     InjectedEvent,
     JournalLine,
     KnownEventType,
+    LoggedOut,
     MessageDocument,
     MessageState,
     MessageSummary,
@@ -32,6 +33,7 @@ from kingdom.client.models.court import (
     Requeued,
     ResentMessage,
     SessionInfo,
+    SettingsFile,
     StatsDocument,
     StreamInfo,
     StreamSample,
@@ -63,6 +65,11 @@ class CourtOperations(Connection):
     def read_session(self) -> SessionInfo:
         """Get the session."""
         answer: SessionInfo = self.request("GET", "/api/session")
+        return answer
+
+    def log_out(self) -> LoggedOut:
+        """Log a browser out."""
+        answer: LoggedOut = self.request("DELETE", "/api/session")
         return answer
 
     def read_health(self) -> HealthInfo:
@@ -332,6 +339,11 @@ class CourtOperations(Connection):
     def get_event_schema(self, type: str) -> EventSchemaDocument:
         """Get the schema of a type of events."""
         answer: EventSchemaDocument = self.request("GET", f"/api/event-types/{path_segment(type)}/schema")
+        return answer
+
+    def list_settings(self) -> Page[SettingsFile]:
+        """List the settings of the court."""
+        answer: Page[SettingsFile] = self.request("GET", "/api/settings")
         return answer
 
     def get_stats(self) -> StatsDocument:

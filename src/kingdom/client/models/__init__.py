@@ -29,6 +29,7 @@ from kingdom.client.models.court import JournalLine as JournalLine
 from kingdom.client.models.court import KnownEventType as KnownEventType
 from kingdom.client.models.court import LimitState as LimitState
 from kingdom.client.models.court import LimitUse as LimitUse
+from kingdom.client.models.court import LoggedOut as LoggedOut
 from kingdom.client.models.court import MessageDocument as MessageDocument
 from kingdom.client.models.court import MessageState as MessageState
 from kingdom.client.models.court import MessageSummary as MessageSummary
@@ -43,6 +44,8 @@ from kingdom.client.models.court import Requeued as Requeued
 from kingdom.client.models.court import ResentMessage as ResentMessage
 from kingdom.client.models.court import RoleState as RoleState
 from kingdom.client.models.court import SessionInfo as SessionInfo
+from kingdom.client.models.court import Setting as Setting
+from kingdom.client.models.court import SettingsFile as SettingsFile
 from kingdom.client.models.court import SoldierAtWork as SoldierAtWork
 from kingdom.client.models.court import SoldierState as SoldierState
 from kingdom.client.models.court import SpendingInfo as SpendingInfo

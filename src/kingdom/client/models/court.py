@@ -266,6 +266,12 @@ class LimitUse(TypedDict):
     part: float
 
 
+class LoggedOut(TypedDict):
+    """The browser is logged out."""
+
+    loggedOut: NotRequired[Literal[True]]
+
+
 MessageDocument = dict[str, Any]
 
 
@@ -381,6 +387,25 @@ class SessionInfo(TypedDict):
     root: str
     court: bool
     locale: str
+
+
+class Setting(TypedDict):
+    """One setting."""
+
+    key: str
+    value: str
+    source: Literal["file", "default"]
+    description: str
+
+
+class SettingsFile(TypedDict):
+    """The settings of one file, in the order of the reference."""
+
+    name: str
+    path: str
+    exists: bool
+    problems: list[str]
+    settings: NotRequired[list[Setting]]
 
 
 class SoldierAtWork(TypedDict):

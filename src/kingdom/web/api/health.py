@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Any, Final, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from pydantic import Field
@@ -21,6 +21,7 @@ from kingdom.court.overview import HealthState, RoleState
 from kingdom.web.context import Context, WebContext
 from kingdom.web.envelope import ApiError, ApiModel, Failed, Ok, ok
 from kingdom.web.security import AUTH_SCOPE_KEY, csrf_token
+from kingdom.web.security.credentials import cookie_name
 from kingdom.web.views.court import court_overview
 
 _READY_SECONDS: Final = 5.0  # for a store or bus to respond
@@ -122,6 +123,19 @@ async def read_session(context: Context, request: Request) -> Ok[SessionInfo]:
             locale=context.settings.locale,
         )
     )
+
+
+class LoggedOut(ApiModel):
+    """The browser is logged out."""
+
+    logged_out: Literal[True] = True
+
+
+@router.delete("/api/session", operation_id="logOut", summary="Log a browser out")
+async def delete_session(context: Context, response: Response) -> Ok[LoggedOut]:
+    """Remove the cookie from this browser. Others stay logged in: `kingdom web --new-token` logs all out."""
+    response.delete_cookie(cookie_name(context.token), path="/", httponly=True, samesite="strict")
+    return ok(LoggedOut())
 
 
 @router.get("/api/health", operation_id="readHealth", summary="Get the health of the court")

@@ -67,6 +67,7 @@ _PAGE_MODULES: Final = (
     "emit",
     "events",
     "logs",
+    "settings",
     "bus",
     "workflows",
 )

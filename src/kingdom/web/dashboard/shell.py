@@ -142,6 +142,7 @@ NAVIGATION: Final = (
     ("bus", "/bus"),
     ("logs", "/logs"),
 )
+_SETTINGS: Final = ("settings", "/settings")
 _REASON_PAGES: Final = {"problems": "/#troubles", "held": "/#troubles", "role": "/#roles", "budget": "/#cost"}
 _SCRIPT_WORDS: Final = ("restored", "discard", "notify.on", "notify.off", "notify.denied")
 _THEME_ICONS: Final = {"auto": "brightness_auto", "light": "light_mode", "dark": "dark_mode"}
@@ -206,13 +207,13 @@ def _court_name(visit: Visit) -> str:
 def _drawer(visit: Visit, nav: str, counts: list[ui.label]) -> ui.left_drawer:
     drawer = ui.left_drawer(value=False, fixed=True).props("behavior=mobile overlay width=250 no-swipe-open")
     with drawer, tag("nav", "k-drawer-nav", aria_label=visit.words("nav.label")):
-        _links(visit, nav, counts)
+        _links(visit, nav, counts, _SETTINGS)
     return drawer
 
 
-def _links(visit: Visit, nav: str, counts: list[ui.label]) -> None:
+def _links(visit: Visit, nav: str, counts: list[ui.label], *further: tuple[str, str]) -> None:
     """Draw the navigation; the label with the number of items in the inbox is added to ``counts``."""
-    for name, path in NAVIGATION:
+    for name, path in (*NAVIGATION, *further):
         with link("", path) as entry:
             text(visit.words(f"nav.{name}"))
             if name == "inbox":
@@ -239,6 +240,10 @@ async def _header(visit: Visit, nav: str, drawer: ui.left_drawer, counts: list[u
             with tag("span", "k-connection", role="status"):
                 text(words("connection.live"), "k-online")
                 text(words("connection.lost"), "k-offline")
+            with labelled(link("", _SETTINGS[1], "k-icon-link"), words("nav.settings")) as gear:
+                ui.icon("settings", size="24px")
+            if nav == _SETTINGS[0]:
+                gear.props["aria-current"] = "page"
             _choice(
                 "translate",
                 words("choose.locale"),

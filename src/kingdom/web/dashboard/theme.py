@@ -92,6 +92,8 @@ _TONE_BY_STATUS: Final[dict[str, Tone]] = {
     "ok": "ok",
     "enabled": "ok",
     "disabled": "idle",
+    "default": "idle",
+    "file": "ok",
     "broken": "bad",
     "late": "warn",
     "limited": "warn",
