@@ -19,20 +19,21 @@ from bench.harness import Contestant, Outcome, race
 T = TypeVar("T")
 Mode = Literal["quick", "default", "full"]
 _PACKAGES = (
-    "kingdom", "asyncpg", "pgqueuer", "procrastinate", "psycopg", "persist-queue", "litequeue", "huey", "dirq",
-    "dbos", "langgraph", "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres",
+    "kingdom", "asyncpg", "confluent-kafka", "pgqueuer", "procrastinate", "psycopg", "persist-queue", "litequeue",
+    "huey", "dirq", "dbos", "langgraph", "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres",
 )  # fmt: skip
 
 
 @dataclass
 class Context:
-    """The settings of one run, its folder, and its PostgreSQL server (started when first asked for)."""
+    """The settings of one run, its folder, and its servers (started when first asked for)."""
 
     mode: Mode
     reps: int
     folder: Path
     _closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _postgres: str | None = None
+    _kafka: str | None = None
 
     def pick(self, quick: T, default: T, full: T | None = None) -> T:
         """The value for this run's mode."""
@@ -59,8 +60,17 @@ class Context:
             self._postgres = self._closing.enter_context(PostgresServer(self.folder / "postgres")).url
         return self._postgres
 
+    @property
+    def kafka(self) -> str:
+        """The address of the run's own broker (``scripts/kafka-broker`` installs it)."""
+        if self._kafka is None:
+            from tests.support.kafka import KafkaBroker
+
+            self._kafka = self._closing.enter_context(KafkaBroker(self.folder / "kafka")).servers
+        return self._kafka
+
     def close(self) -> None:
-        """Stop the server."""
+        """Stop the servers."""
         self._closing.close()
 
 

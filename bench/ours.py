@@ -7,13 +7,14 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from uuid import uuid4
 
 from bench import idle, pg
 from bench.harness import Figures
 from bench.latency import Latencies
 from bench.payload import STREAM, TYPE, chunks, payload, payloads
 from bench.watch import Clock, Watch
-from kingdom.bus import Envelope, EventBus, Worker, connect, publish_sync
+from kingdom.bus import Envelope, EventBus, Relay, Worker, connect, publish_sync
 
 
 def event(document: dict[str, Any]) -> Envelope:
@@ -75,6 +76,63 @@ async def postgres_latency(server: str, count: int) -> Figures:
 async def postgres_idle(server: str, seconds: float) -> Figures:
     async with pg.fresh_schema(server) as schema:
         return await idle_cpu(postgres_url(server, schema), seconds)
+
+
+async def postgres_publish(server: str, count: int, *, size: int) -> Figures:
+    """Into a fresh table."""
+    async with pg.fresh_schema(server) as schema, connect(postgres_url(server, schema)) as bus:
+        await bus.setup()
+        return await publish(bus, count, size=size)
+
+
+# ── Kafka ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def kafka_url(servers: str) -> str:
+    """The URL of an empty bus."""
+    return f"kafka://{servers}/?prefix={uuid4().hex}."
+
+
+async def kafka_publish(servers: str, count: int, *, size: int) -> Figures:
+    async with connect(kafka_url(servers)) as bus:
+        await bus.setup()
+        return await publish(bus, count, size=size)
+
+
+async def kafka_drain(servers: str, count: int, **options: Any) -> Figures:
+    """Fill fresh topics, then drain them with one Worker."""
+    async with connect(kafka_url(servers)) as bus:
+        await bus.setup()
+        await fill(bus, payloads(count))
+        return await work_off(bus, count, **options)
+
+
+async def kafka_latency(servers: str, count: int) -> Figures:
+    return await latency(kafka_url(servers), count)
+
+
+async def relay(server: str, servers: str, count: int) -> Figures:
+    """Fill a fresh outbox, then carry it to fresh topics."""
+    async with (
+        pg.fresh_schema(server) as schema,
+        connect(postgres_url(server, schema)) as outbox,
+        connect(kafka_url(servers)) as kafka,
+    ):
+        await outbox.setup()
+        await kafka.setup()
+        await Relay(outbox, kafka, [STREAM], signals=False).run(once=True)  # makes its index
+        for some in chunks(payloads(count), 1000):
+            events = [
+                Envelope(type=TYPE, aggregate_id=str(item["orderAttemptId"] % 500), payload=item) for item in some
+            ]
+            await outbox.publish(STREAM, events)
+        await pg.analyze(server, schema)
+        carrying = Relay(outbox, kafka, [STREAM], signals=False)
+        started = perf_counter()
+        await carrying.run(once=True)
+        taken = perf_counter() - started
+        assert carrying.relayed == {STREAM: count}, f"relayed {carrying.relayed} of {count}"
+        return {"rate": count / taken}
 
 
 # ── every transport ───────────────────────────────────────────────────────────────────────────────────────────────

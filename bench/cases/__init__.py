@@ -14,6 +14,7 @@ CASES: Final = {
     "history": "history",
     "latency": "latency",
     "ordered": "ordered",
+    "kafka": "kafka",
     "sqlite": "sqlite",
     "files": "files",
     "worktree": "worktree",

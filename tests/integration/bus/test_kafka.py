@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from kingdom.bus import Envelope, EventBus, TransactionMismatch, TransportUnavailable, connect
 from kingdom.bus.errors import SchemaTooNew
@@ -195,6 +198,26 @@ async def test_a_bus_goes_on_after_its_broker_was_killed(own_broker: KafkaBroker
         record = await bus.find(before.event_id)
         assert record is not None
         assert record.status == "DONE"
+
+
+async def test_topics_are_created_once_the_brokers_have_started(bus: EventBus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that was just started refuses topics for a moment; more replicas than brokers it refuses for good."""
+    clients, refusals = clients_of(bus), ["All brokers are currently fenced"] * 2
+    create = clients._admin.create_topics
+
+    def starting(topics: Any, **options: Any) -> Any:
+        if not refusals:
+            return create(topics, **options)
+        refused: Future[None] = Future()
+        refused.set_exception(KafkaException(KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, refusals.pop())))
+        return {topics[0].topic: refused}
+
+    monkeypatch.setattr(clients, "_admin", SimpleNamespace(create_topics=starting))
+    name = topic_of(bus, "late")
+    assert await clients.create_topics({name: {}}) == [name]
+    refusals.append("only 1 broker is registered")
+    with pytest.raises(TransportUnavailable, match="only 1 broker is registered"):
+        await clients.create_topics({topic_of(bus, "later"): {}})
 
 
 async def test_the_first_record_in_a_topic_goes_alone(bus: EventBus, monkeypatch: pytest.MonkeyPatch) -> None:

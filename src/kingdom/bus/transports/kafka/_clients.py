@@ -275,14 +275,22 @@ class KafkaClients:
             NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=config)
             for name, config in configs.items()
         ]
-        created = []
-        for name, future in self._admin.create_topics(new, operation_timeout=self.settings.timeout).items():
-            try:
-                await asyncio.wrap_future(future)
-                created.append(name)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise self.translated(error.args[0], f"create the topic {name}") from None
+        created: list[str] = []
+        deadline = time.monotonic() + self.settings.timeout
+        while new:
+            fenced: set[str] = set()
+            for name, future in self._admin.create_topics(new, operation_timeout=self.settings.timeout).items():
+                try:
+                    await asyncio.wrap_future(future)
+                    created.append(name)
+                except KafkaException as error:
+                    if _is_starting(error.args[0]) and time.monotonic() < deadline:
+                        fenced.add(name)
+                    elif error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                        raise self.translated(error.args[0], f"create the topic {name}") from None
+            new = [topic for topic in new if topic.topic in fenced]
+            if new:
+                await asyncio.sleep(0.1)
         return created
 
     async def delete_before(self, offsets: dict[str, int], partition: int = 0) -> None:
@@ -371,6 +379,11 @@ class KafkaClients:
 
 def _names(described: Any) -> set[str]:
     return {operation.name for operation in described.authorized_operations or ()}
+
+
+def _is_starting(error: KafkaError) -> bool:
+    """Return whether brokers have only just started. The same code says that there are too few for the replicas."""
+    return error.code() == KafkaError.INVALID_REPLICATION_FACTOR and "fenced" in error.str()
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

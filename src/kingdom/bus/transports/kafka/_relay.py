@@ -180,6 +180,7 @@ class KafkaRelaySender:
             **settings.client(),
             **PRODUCER,
             "max.in.flight.requests.per.connection": 1,
+            "linger.ms": 5,
             "enable.gapless.guarantee": True,
             "partitioner": "murmur2_random",  # that of Java, which Debezium uses
             "message.timeout.ms": 300_000,  # longer than we wait: what is not written by then is purged
