@@ -131,6 +131,8 @@ async def test_an_operation_of_a_newer_version_stops_the_process(bus: EventBus) 
 async def test_topics_of_a_newer_version_are_refused(bus: EventBus, kafka_url: str) -> None:
     prefix = kafka_url.partition("prefix=")[2]
     await clients_of(bus).create_topics({marker_topic(prefix, 2): {}})
+    while marker_topic(prefix, 2) not in await clients_of(bus).topics():
+        await asyncio.sleep(0.01)  # the broker hears of it from the controller
     with pytest.raises(SchemaTooNew, match="upgrade this process"):
         async with connect(kafka_url):
             pass
