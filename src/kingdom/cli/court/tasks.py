@@ -257,7 +257,7 @@ def ls(status: str | None, general: str | None, limit: int, home: Path | None, j
 @home_option
 @json_option
 def show(task_id: str, home: Path | None, json: bool) -> None:
-    """Show one task: what came of it, what can be done, and its files."""
+    """Show a task: what came of it, and what can be done."""
     document = with_court(home, lambda services: _task_document(services, task_id))
     if json:
         output.print_json(document)
