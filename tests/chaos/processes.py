@@ -38,7 +38,13 @@ class Member:
         """Start the next generation."""
         self.generation += 1
         with self.log.open("wb") as output:
-            self._process = subprocess.Popen(self._command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
+            self._process = subprocess.Popen(
+                self._command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONFAULTHANDLER": "1"},  # SIGABRT prints where each thread is
+            )
 
     def is_ready(self) -> bool:
         """Whether the present generation is at work."""
@@ -73,8 +79,11 @@ class Member:
         try:
             code = self._process.wait(timeout)
         except subprocess.TimeoutExpired:
-            self.kill()
-            raise Violation(f"{self.name} did not drain within {timeout} s of SIGTERM:\n{self.tail()}") from None
+            self._process.send_signal(signal.SIGUSR1)
+            time.sleep(1)  # for what it says about its tasks
+            self._process.send_signal(signal.SIGABRT)
+            self._process.wait()
+            raise Violation(f"{self.name} did not drain within {timeout} s of SIGTERM:\n{self.tail(400)}") from None
         if code != 0:
             raise Violation(f"{self.name} drained with exit code {code}:\n{self.tail()}")
 

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import random
+import signal
 
 from kingdom.bus import Envelope, Retry, RetryPolicy, Worker, connect, current_delivery
 from kingdom.bus.eventbus import EventBus
@@ -30,12 +31,19 @@ def main() -> None:
 
 
 async def work(options: argparse.Namespace) -> None:
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, tell_tasks)
     async with connect(options.url) as bus:
         leave = effect_of(options.url, options.name)
         workers = [make_worker(bus, stream, options, leave) for stream in options.streams]
         say(READY)
         await asyncio.gather(*(worker.run() for worker in workers))
         say("drained")
+
+
+def tell_tasks() -> None:
+    """Print where each task waits, for whoever asks why this process does not end."""
+    for task in asyncio.all_tasks():
+        task.print_stack()
 
 
 def make_worker(bus: EventBus, stream: str, options: argparse.Namespace, leave: Leave) -> Worker:

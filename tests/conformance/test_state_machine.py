@@ -35,7 +35,7 @@ def test_postgresql_lives_like_the_model(postgres_url: str) -> None:
 
 @pytest.mark.kafka
 def test_kafka_lives_like_the_model(kafka_url: str) -> None:
-    live(StoreHarness(kafka_url, clock=ManualClock()), examples(4))  # of seconds each
+    live(StoreHarness(kafka_url, clock=ManualClock()), max(4, examples(1)))  # of seconds each
 
 
 @pytest.mark.kafka
@@ -44,4 +44,4 @@ def test_kafka_lives_like_the_model_from_snapshot_to_snapshot(kafka_url: str, mo
     from kingdom.bus.transports.kafka import _shard
 
     monkeypatch.setattr(_shard, "_GROWTH", 0)
-    live(StoreHarness(f"{kafka_url}&snapshot=4000", clock=ManualClock()), examples(2))
+    live(StoreHarness(f"{kafka_url}&snapshot=4000", clock=ManualClock()), max(2, examples(1) // 2))

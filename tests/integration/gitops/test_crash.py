@@ -115,7 +115,7 @@ async def test_a_new_worktree(kind: str, fewest: int, ground: Ground, remote: Re
             return
 
 
-@pytest.mark.parametrize(("kind", "fewest"), [("before", 20), ("during", 20), ("files", 8)])
+@pytest.mark.parametrize(("kind", "fewest"), [("before", 12), ("during", 12), ("files", 8)])
 async def test_a_checkpoint_of_two_repositories(
     kind: str, fewest: int, ground: Ground, remote: Remote, tmp_path: Path
 ) -> None:

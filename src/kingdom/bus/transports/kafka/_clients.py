@@ -95,6 +95,7 @@ class KafkaClients:
         return await self.topics()
 
     def _new_admin(self) -> Any:
+        """Return a client for administration. Whoever waits for its answers keeps it: without it they never come."""
         config: dict[str, Any] = {**self.settings.client(), "error_cb": self._noted}
         return AdminClient(config, logger=CLIENT_LOG)
 
@@ -254,8 +255,9 @@ class KafkaClients:
         deadline = loop.time() + self.settings.timeout
         while True:
             request = {TopicPartition(topic, partition): spec for topic, spec in wanted}
+            admin = self._admin
             try:
-                futures = self._admin.list_offsets(request, request_timeout=min(5.0, self.settings.timeout))
+                futures = admin.list_offsets(request, request_timeout=min(5.0, self.settings.timeout))
                 found = {place.topic: (await asyncio.wrap_future(future)).offset for place, future in futures.items()}
                 if min(found.values()) >= 0:  # -1: the leader does not know yet
                     return [found[topic] for topic, _ in wanted]
@@ -263,7 +265,8 @@ class KafkaClients:
                 if loop.time() > deadline:
                     raise self.translated(error.args[0], f"ask for offsets of {wanted[0][0]}") from None
                 # After a broker has restarted, this client goes on asking with the leader epoch that it knows.
-                self._admin = self._new_admin()
+                if self._admin is admin:
+                    self._admin = self._new_admin()
             await asyncio.sleep(0.1)
 
     # ── administer ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -277,9 +280,10 @@ class KafkaClients:
         ]
         created: list[str] = []
         deadline = time.monotonic() + self.settings.timeout
+        admin = self._admin
         while new:
             fenced: set[str] = set()
-            for name, future in self._admin.create_topics(new, operation_timeout=self.settings.timeout).items():
+            for name, future in admin.create_topics(new, operation_timeout=self.settings.timeout).items():
                 try:
                     await asyncio.wrap_future(future)
                     created.append(name)
@@ -296,7 +300,8 @@ class KafkaClients:
     async def delete_before(self, offsets: dict[str, int], partition: int = 0) -> None:
         """Delete the records of topics before an offset each. A failure is logged: it is tried again next time."""
         wanted = [TopicPartition(topic, partition, offset) for topic, offset in offsets.items()]
-        for future in self._admin.delete_records(wanted).values():
+        admin = self._admin
+        for future in admin.delete_records(wanted).values():
             try:
                 await asyncio.wrap_future(future)
             except KafkaException as error:
@@ -304,7 +309,8 @@ class KafkaClients:
 
     async def describe(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings of topics."""
-        futures = self._admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in topics])
+        admin = self._admin
+        futures = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in topics])
         found = {}
         for resource, future in futures.items():
             try:
@@ -316,7 +322,8 @@ class KafkaClients:
 
     async def describe_broker(self, broker: int) -> dict[str, str] | None:
         """Return the settings of a broker, or None if they may not be read."""
-        [future] = self._admin.describe_configs([ConfigResource(ResourceType.BROKER, str(broker))]).values()
+        admin = self._admin
+        [future] = admin.describe_configs([ConfigResource(ResourceType.BROKER, str(broker))]).values()
         try:
             return {name: entry.value for name, entry in (await asyncio.wrap_future(future)).items()}
         except KafkaException as error:
@@ -326,10 +333,11 @@ class KafkaClients:
 
     async def rights(self, topics: Sequence[str]) -> tuple[set[str], dict[str, set[str]]]:
         """Return what this client may do with the cluster, and with each topic: names such as ``READ``."""
+        admin = self._admin
         ask = {"include_authorized_operations": True, "request_timeout": self.settings.timeout}
         try:
-            whole = await asyncio.wrap_future(self._admin.describe_cluster(**ask))
-            futures = self._admin.describe_topics(TopicCollection(list(topics)), **ask) if topics else {}
+            whole = await asyncio.wrap_future(admin.describe_cluster(**ask))
+            futures = admin.describe_topics(TopicCollection(list(topics)), **ask) if topics else {}
             found = {name: await asyncio.wrap_future(future) for name, future in futures.items()}
         except KafkaException as error:
             raise self.translated(error.args[0], "ask for access rights") from None
