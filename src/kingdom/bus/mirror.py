@@ -42,7 +42,7 @@ class TopicRead(NamedTuple):
 
 
 class TopicFollower(Protocol):
-    """Reads topics as a member of a group. What was read and not committed is read again by whoever comes next."""
+    """Reads topics as a member of a group. What was read and not committed is read again by the next member."""
 
     async def read(self, limit: int, seconds: float) -> TopicRead:
         """Return up to ``limit`` records, in their order for each partition; wait for the first."""

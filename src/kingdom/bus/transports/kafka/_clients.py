@@ -95,7 +95,7 @@ class KafkaClients:
         return await self.topics()
 
     def _new_admin(self) -> Any:
-        """Return a client for administration. Whoever waits for its answers keeps it: without it they never come."""
+        """Return a client for administration. Keep a reference while an answer is awaited: otherwise it never comes."""
         config: dict[str, Any] = {**self.settings.client(), "error_cb": self._noted}
         return AdminClient(config, logger=CLIENT_LOG)
 

@@ -215,7 +215,7 @@ class Shard:
             self._start(self.submit({"op": "release", "held": held}))
 
     async def _begin_snapshot(self) -> None:
-        # Whoever's record comes first writes it; if that process dies, the next one is due after as many bytes.
+        # The process whose record comes first writes it. If it dies, the next one is due after as many bytes.
         try:
             await self.submit({"op": "snapshot"})
         except BusError:

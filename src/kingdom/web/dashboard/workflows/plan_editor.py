@@ -145,8 +145,8 @@ class PlanEditorPanel:
             return
         words, draft = self._visit.words, self._form.draft
         places = [place_words(words, draft, one.path) for one in problem.wrong]
-        told = [problem_words(words, one) for one in problem.wrong]
-        self.show_problems([": ".join(filter(None, both)) for both in zip(places, told, strict=True)])
+        messages = [problem_words(words, one) for one in problem.wrong]
+        self.show_problems([": ".join(filter(None, both)) for both in zip(places, messages, strict=True)])
         mark_fields(words, draft, self._form.fields, problem.wrong)
 
     def show_problems(self, problems: Sequence[str]) -> None:

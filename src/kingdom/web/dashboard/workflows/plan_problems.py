@@ -92,17 +92,17 @@ def mark_fields(
     wrong: Sequence[WrongValue],
 ) -> None:
     """Mark the fields that are wrong with what is wrong, remove the marks of the others, and focus the first."""
-    told: dict[FieldKey, str] = {}
+    messages: dict[FieldKey, str] = {}
     for one in wrong:
-        told.setdefault(_Located(draft, one.path).key, problem_words(words, one))
+        messages.setdefault(_Located(draft, one.path).key, problem_words(words, one))
     there = {key: field for key, field in fields.items() if not field.is_deleted}
     for key, field in there.items():
-        if field.error != told.get(key):
-            field.error = told.get(key)
-        if key in told:
+        if field.error != messages.get(key):
+            field.error = messages.get(key)
+        if key in messages:
             field.props["aria-invalid"] = "true"
             field.on_value_change(partial(_unmark, field))
         elif field.props.get("aria-invalid"):
             _unmark(field)
-    if first := next((there[key] for key in told if key in there), None):
+    if first := next((there[key] for key in messages if key in there), None):
         first.run_method("focus")
