@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, expect
 
 from kingdom.court.commands import inject_event
 from kingdom.court.queues import EVENTS
-from tests.support.browser import PATIENCE, Visitor, shoot, visiting
+from tests.support.browser import Visitor, answer_dialog, shoot, visiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -33,10 +33,6 @@ async def _dead(visitor: Visitor) -> set[str]:
     return {letter.event_id for letter in await visitor.web.context.court.bus.dead(EVENTS)}
 
 
-async def _confirm(page: Page) -> None:
-    await page.get_by_role("dialog").get_by_role("button", name="Requeue").click()
-
-
 async def test_one_selected_and_all_of_a_type_are_requeued_after_asking_back(visitor: Visitor) -> None:
     async with visitor.page("/bus?bus=court&stream=events") as page:
         letters = page.locator("[data-letter]")
@@ -48,19 +44,18 @@ async def test_one_selected_and_all_of_a_type_are_requeued_after_asking_back(vis
         await shoot(page, "bus-dead")
 
         await second.get_by_role("button", name="Requeue evt-test-2").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Back").click()
+        await answer_dialog(page, "Back")
         assert len(await _dead(visitor)) == 3
         await second.get_by_role("checkbox").click()
         await page.get_by_role("button", name="Requeue selected (1)").click()
-        await _confirm(page)
-        await expect(letters).to_have_count(2, timeout=PATIENCE)
+        await answer_dialog(page, "Requeue")
+        await expect(letters).to_have_count(2)
         assert await _dead(visitor) == {"evt-test-0", "evt-test-1"}
 
-        await expect(page.get_by_role("dialog")).to_have_count(0)
         await page.get_by_role("button", name="Requeue all of this type").click()
         await expect(page.get_by_role("dialog")).to_contain_text("Requeue 2 dead letters?")
-        await _confirm(page)
-        await expect(page.locator("#main")).to_contain_text("No dead letters", timeout=PATIENCE)
+        await answer_dialog(page, "Requeue")
+        await expect(page.locator("#main")).to_contain_text("No dead letters")
         assert await _dead(visitor) == set()
         assert (await visitor.web.context.court.bus.depth())[EVENTS].pending == 3
 

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.support.browser import PATIENCE, Visitor, shoot, visiting
+from tests.support.browser import Visitor, answer_dialog, shoot, visiting
 from tests.support.living_court import SLOW, LivingCourt, living
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -33,7 +33,7 @@ async def place(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> A
 async def _row_of(page: Page, event_id: str) -> Locator:
     """The row of the task that an event became."""
     row = page.locator("tbody tr", has_text=event_id)
-    await expect(row).to_be_visible(timeout=PATIENCE)
+    await expect(row).to_be_visible()
     return row
 
 
@@ -41,11 +41,11 @@ async def test_a_question_is_answered_with_a_choice_and_the_task_goes_on_to_its_
     await place.court.emit("gen-release", version="v2.4.0")
     async with place.visitor.page("/") as page:
         asked = page.locator("[data-question]", has_text="v2.4.0 changes the price table. Release it?")
-        await expect(asked).to_be_visible(timeout=PATIENCE)
+        await expect(asked).to_be_visible()
         await shoot(page, "court-asked")
         await asked.get_by_role("button", name="release", exact=True).click()
-        await expect(asked).to_have_count(0, timeout=PATIENCE)
-        await expect(page.locator(".k-journal")).to_contain_text("task.completed", timeout=PATIENCE)
+        await expect(asked).to_have_count(0)
+        await expect(page.locator(".k-journal")).to_contain_text("task.completed")
 
 
 async def test_a_question_is_answered_in_words_on_the_page_of_its_task(place: Place) -> None:
@@ -55,19 +55,17 @@ async def test_a_question_is_answered_in_words_on_the_page_of_its_task(place: Pl
         await page.wait_for_url("**/tasks/task-*")
         await page.get_by_placeholder("Your answer").fill("on Monday, with care")
         await page.keyboard.press("Enter")
-        await expect(page.locator(".k-asking")).to_have_count(0, timeout=PATIENCE)
+        await expect(page.locator(".k-asking")).to_have_count(0)
         asked = page.url.rpartition("/")[2]
         answer = page.locator(".k-answered")
         await expect(answer).to_contain_text("dashboard answered, 20")
         await expect(answer).to_contain_text(": on Monday, with care")
         await expect(page.locator("[data-status]")).to_have_attribute("data-status", "answered")
         followed = answer.get_by_role("link")
-        resumed = await followed.inner_text(timeout=PATIENCE)
+        resumed = await followed.inner_text()
         await followed.click()
         await page.wait_for_url(f"**/tasks/{resumed}")
-        await expect(page.locator("#main")).to_contain_text(
-            "v3.0.0 is prepared: on Monday, with care", timeout=PATIENCE
-        )
+        await expect(page.locator("#main")).to_contain_text("v3.0.0 is prepared: on Monday, with care")
     assert resumed != asked
     for locale, shown, said in (("en", "answered", "dashboard answered, 20"), ("ko", "답변됨", "dashboard의 답변, 20")):
         async with place.visitor.page("/tasks?status=answered", locale=locale) as page:
@@ -88,7 +86,7 @@ async def test_what_somebody_types_survives_what_happens_meanwhile(place: Place)
         box = asked.get_by_placeholder("Your answer")
         await box.fill("half an ans")
         await place.court.emit("gen-release", version="v5.0.0")
-        await expect(page.locator("[data-question]", has_text="v5.0.0")).to_be_visible(timeout=PATIENCE)
+        await expect(page.locator("[data-question]", has_text="v5.0.0")).to_be_visible()
         await expect(box).to_have_value("half an ans")
         await expect(box).to_be_focused()
 
@@ -97,17 +95,17 @@ async def test_a_soldier_is_heard_while_it_works_and_cancelled_after_asking_back
     event_id = await place.court.emit(SLOW)
     async with place.visitor.page("/") as page:
         soldier = page.locator("[data-soldier]", has_text=SLOW)
-        await expect(soldier).to_contain_text("This takes long: <b>bold</b>", timeout=PATIENCE)
+        await expect(soldier).to_contain_text("This takes long: <b>bold</b>")
         await soldier.get_by_role("link").click()
         await page.wait_for_url("**/tasks/task-*")
         await expect(page.get_by_role("log")).to_contain_text("This takes long")
         await expect(page.locator("[data-status]")).to_have_attribute("data-status", "in_progress")
         await page.locator("#main").get_by_role("button", name="Cancel").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Back").click()
+        await answer_dialog(page, "Back")
         await expect(page.locator("[data-status]")).to_have_attribute("data-status", "in_progress")
         await page.locator("#main").get_by_role("button", name="Cancel").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
-        await expect(page.locator("[data-status]")).to_have_attribute("data-status", "cancelled", timeout=PATIENCE)
+        await answer_dialog(page, "Cancel")
+        await expect(page.locator("[data-status]")).to_have_attribute("data-status", "cancelled")
         await expect(page.locator(".k-timeline")).to_contain_text(event_id)
 
 
@@ -118,11 +116,11 @@ async def test_a_failed_task_is_done_once_more(place: Place) -> None:
         await page.wait_for_url("**/tasks/task-*")
         await expect(page.locator("#main")).to_contain_text("the build is red")
         await page.get_by_role("button", name="Retry").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Retry").click()
+        await answer_dialog(page, "Retry")
         first = page.url.rpartition("/")[2]
         again = page.locator("[data-related=retriedAs]")  # links lead both ways
-        await expect(again).to_be_visible(timeout=PATIENCE)
+        await expect(again).to_be_visible()
         await again.click()
         await expect(page.locator("[data-related=retryOf]")).to_have_text(first)
         await page.goto(f"{place.visitor.web.url}/tasks?general=gen-broken")
-        await expect(page.locator("tbody tr", has_text="failed")).to_have_count(2, timeout=PATIENCE)
+        await expect(page.locator("tbody tr", has_text="failed")).to_have_count(2)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, expect
 
 from kingdom.court.models import Message, timestamp
 from kingdom.court.packages.disabled import DisabledGenerals
 from kingdom.court.queues import EVENTS, MESSAGES, open_queues, put_documents
-from tests.support.browser import PHONE, Visitor, barriers, connected, overflow, shoot, visiting
+from tests.support.browser import PHONE, Visitor, answer_dialog, barriers, connected, overflow, shoot, visiting
 from tests.support.seen_court import FAILED, RUNNING, WAITING, SeenCourt
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -49,10 +49,6 @@ async def visitor(browser: Browser, tmp_path_factory: pytest.TempPathFactory) ->
         yield visitor
 
 
-async def _confirm(page: Page, name: str) -> None:
-    await page.get_by_role("dialog").get_by_role("button", name=name).click()
-
-
 async def test_a_general_is_disabled_after_asking_back_and_enabled(visitor: Visitor) -> None:
     home = visitor.web.context.court.home
     async with visitor.page("/generals") as page:
@@ -60,10 +56,10 @@ async def test_a_general_is_disabled_after_asking_back_and_enabled(visitor: Visi
         await page.wait_for_url("**/generals/gen-pr")
         status = page.locator("[data-status]")
         await page.get_by_role("button", name="Disable").click()
-        await _confirm(page, "Back")
+        await answer_dialog(page, "Back")
         await expect(status).to_have_attribute("data-status", "enabled")
         await page.get_by_role("button", name="Disable").click()
-        await _confirm(page, "Disable")
+        await answer_dialog(page, "Disable")
         await expect(status).to_have_attribute("data-status", "disabled")
         await expect(page.locator("#main")).to_contain_text("its events and schedules wait")
         assert "gen-pr" in DisabledGenerals(home)
@@ -83,10 +79,9 @@ async def test_a_general_is_installed_from_a_folder_and_its_problems_are_told(vi
         await page.get_by_role("button", name="Install a general").click()
         await page.get_by_role("dialog").get_by_label("Folder").fill(str(source))
         await shoot(page, "general-install")
-        await _confirm(page, "Install")
+        await answer_dialog(page, "Install")
         await expect(page.locator(".q-notification")).to_contain_text("prompt.md")
         (source / "prompt.md").write_text("Do it.\n{{ report }}\n")
-        await expect(page.get_by_role("dialog")).to_have_count(0)
         await page.get_by_role("button", name="Install a general").click()
         await page.get_by_role("dialog").get_by_label("Folder").fill(str(source))
         await page.keyboard.press("Enter")

@@ -10,7 +10,18 @@ from playwright.async_api import Browser, expect
 
 from kingdom.court.queues import EVENTS, open_queues
 from kingdom.web.dashboard.words import TEXTS
-from tests.support.browser import DESKTOP, LOOKS, PATIENCE, PHONE, Theme, Visitor, barriers, overflow, shoot, visiting
+from tests.support.browser import (
+    DESKTOP,
+    LOOKS,
+    PHONE,
+    Theme,
+    Visitor,
+    answer_dialog,
+    barriers,
+    overflow,
+    shoot,
+    visiting,
+)
 from tests.support.seen_court import ASKING, FAILED, WAITING, SeenCourt
 from tests.support.workflow_pages import post
 
@@ -52,8 +63,8 @@ async def test_it_shows_what_needs_a_person_and_the_tab_counts_it(visitor: Visit
     words = TEXTS[locale]
     async with visitor.page("/inbox", theme=theme, locale=locale, width=PHONE) as page:
         items = page.locator("[data-item]")
-        await expect(page.get_by_text(ASKED)).to_be_visible(timeout=PATIENCE)
-        await expect(items).to_have_count(9, timeout=PATIENCE)
+        await expect(page.get_by_text(ASKED)).to_be_visible()
+        await expect(items).to_have_count(9)
         await expect(items.locator("visible=true")).to_have_count(5)
         await expect(page.locator(".k-rest > summary")).to_have_text(words["list.rest"].format(n=4))
         await expect(page).to_have_title(f"(9) {words['nav.inbox']} · inbox0")
@@ -71,23 +82,23 @@ async def test_items_are_settled_in_place_one_by_one_and_many_at_once(visitor: V
         await page.locator(".k-rest > summary").click()
         asked = page.locator("[data-item^='question:wf-']")
         await asked.get_by_role("button", name="left").click()
-        await expect(asked).to_have_count(0, timeout=PATIENCE)
+        await expect(asked).to_have_count(0)
         answered = page.locator(f"[data-item='question:{ASKING}']")
         await answered.get_by_placeholder("Your answer").fill("b, on Monday")
         await answered.get_by_placeholder("Your answer").press("Enter")
-        await expect(answered).to_have_count(0, timeout=PATIENCE)
+        await expect(answered).to_have_count(0)
         letter = page.locator("[data-item^='letter:']")
         await letter.get_by_role("button", name="Requeue").click()
-        await expect(letter).to_have_count(0, timeout=PATIENCE)
+        await expect(letter).to_have_count(0)
         for task_id in MORE_FAILED[:3]:
             await page.get_by_role("checkbox", name=f"Select {task_id}").click()
         await expect(page.locator(".k-card-side")).to_contain_text("3 selected")
         await page.locator(".k-card-side").get_by_role("button", name="Acknowledge").click()
-        await expect(page.locator("[data-item^='task:']")).to_have_count(2, timeout=PATIENCE)
+        await expect(page.locator("[data-item^='task:']")).to_have_count(2)
         failed = page.locator(f"[data-item='task:{FAILED}']")
         await failed.get_by_role("button", name="Retry").click()
         await expect(failed.get_by_role("button", name="Retry")).to_be_enabled()
-        await expect(page).to_have_title("(3) Inbox · inbox0", timeout=PATIENCE)
+        await expect(page).to_have_title("(3) Inbox · inbox0")
     retried = await visitor.web.client.get("/api/events?type=web.task_retry")
     assert retried.json()["data"]["total"] == 1
 
@@ -98,7 +109,7 @@ async def test_a_workflow_s_question_is_answered_on_its_page_and_it_asks_and_has
     await post(visitor, f"/api/workflows/{made['id']}/start", {})
     async with visitor.page(f"/workflows/{made['id']}") as page:
         asked = page.locator(".k-asking")
-        await expect(asked).to_contain_text(ASKED, timeout=PATIENCE)
+        await expect(asked).to_contain_text(ASKED)
         await expect(asked).to_contain_text("build asks you")
         await expect(page.locator(".k-workflow-head .k-badge")).to_have_text("asks")
         await expect(page.locator("#main")).not_to_contain_text("failed")
@@ -110,8 +121,8 @@ async def test_a_workflow_s_question_is_answered_on_its_page_and_it_asks_and_has
         await shoot(page, "workflow-asks")
         await asked.get_by_placeholder("Your answer").fill("right, and upwards")
         await asked.get_by_placeholder("Your answer").press("Enter")
-        await expect(asked).to_have_count(0, timeout=PATIENCE)
-        await expect(page.locator(".k-workflow-head .k-badge")).to_have_text("completed", timeout=PATIENCE)
+        await expect(asked).to_have_count(0)
+        await expect(page.locator(".k-workflow-head .k-badge")).to_have_text("completed")
 
 
 async def test_the_browser_notifies_those_who_ask_for_it(visitor: Visitor) -> None:
@@ -147,7 +158,7 @@ async def test_items_are_muted_and_shown_again(visitor: Visitor) -> None:
         await expect(dialog).to_contain_text(f"Mute {task_id}?")
         await shoot(page, "inbox-mute")
         await dialog.get_by_role("button", name="For a week").press("Enter")
-        await expect(page.locator(item)).to_have_count(0, timeout=PATIENCE)
+        await expect(page.locator(item)).to_have_count(0)
         folded = page.locator(".k-muted-items")
         await expect(folded.locator("summary")).to_have_text("Muted: 1")
         await folded.locator("summary").click()
@@ -155,7 +166,7 @@ async def test_items_are_muted_and_shown_again(visitor: Visitor) -> None:
         await shoot(page, "inbox-muted")
         assert await barriers(page) == []
         await folded.get_by_role("button", name="Show again").click()
-        await expect(page.locator(item)).to_have_count(1, timeout=PATIENCE)
+        await expect(page.locator(item)).to_have_count(1)
         await expect(folded).to_be_hidden()
 
 
@@ -169,13 +180,13 @@ async def test_workflows_go_back_before_the_work_at_which_they_stopped(visitor: 
         await post(visitor, f"/api/workflows/{workflow_id}/start", {})
     async with visitor.page("/inbox") as page:
         for name in "ab":
-            await page.get_by_role("checkbox", name=f"Select {name}", exact=True).click(timeout=PATIENCE)
+            await page.get_by_role("checkbox", name=f"Select {name}", exact=True).click()
         await page.locator(".k-card-side").get_by_role("button", name="Go back").click()
         dialog = page.get_by_role("dialog")
         await expect(dialog).to_contain_text("Go back with 2 workflows")
         await shoot(page, "inbox-go-back")
-        await dialog.get_by_role("button", name="Go back and hold").click()
-        await expect(page.locator(".q-notification")).to_contain_text("Done: 2", timeout=PATIENCE)
+        await answer_dialog(page, "Go back and hold")
+        await expect(page.locator(".q-notification")).to_contain_text("Done: 2")
     for workflow_id in made:
         full = (await visitor.web.client.get(f"/api/workflows/{workflow_id}")).json()["data"]
         assert (full["status"], full["works"][0]["status"]) == ("PAUSED", "PENDING")

@@ -11,7 +11,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 
 from kingdom.web.dashboard.words import TEXTS
-from tests.support.browser import DESKTOP, LOOKS, PATIENCE, PHONE, Theme, Visitor, barriers, overflow, shoot, visiting
+from tests.support.browser import DESKTOP, LOOKS, PHONE, Theme, Visitor, barriers, overflow, shoot, visiting
 from tests.support.git_server import trusted
 from tests.support.github_server import GitHubServer
 from tests.support.landed import land_in_store, use_token
@@ -73,7 +73,7 @@ async def test_what_is_wrong_in_a_plan_is_marked_and_the_first_field_has_the_foc
         await page.get_by_role("button", name=words["act.save"]).click()
         alert = page.locator(".k-problems")
         missing, work = words["plan.wrong.missing"], words["plan.work"].format(number=1)
-        await expect(alert).to_contain_text(f"{work}, {words['plan.name']}: {missing}", timeout=PATIENCE)
+        await expect(alert).to_contain_text(f"{work}, {words['plan.name']}: {missing}")
         task = words["plan.task"].format(number=1)
         await expect(alert).to_contain_text(f"{work}, {task}, {words['plan.query']}: {missing}")
         await expect(alert).not_to_contain_text("[0]")
@@ -99,14 +99,14 @@ async def test_a_diagram_in_a_report_is_an_image_and_runs_nothing(landed: tuple[
     made = await post(visitor, "/api/workflows", {"templateId": template["id"]})
     await post(visitor, f"/api/workflows/{made['id']}/start", {})
     async with visitor.page(f"/workflows/{made['id']}") as page:
-        await expect(page.locator(".k-workflow-head .k-badge")).to_have_text("completed", timeout=PATIENCE)
+        await expect(page.locator(".k-workflow-head .k-badge")).to_have_text("completed")
         seen = (await visitor.web.client.get(f"/api/workflows/{made['id']}")).json()["data"]
         alerts: list[str] = []
         page.on("dialog", lambda dialog: alerts.append(dialog.message))
         report = seen["works"][0]["tasks"][0]["reportId"]
         await page.goto(f"{visitor.web.url}/workflows/{made['id']}/reports/{report}")
         image = page.locator(".k-diagram img")
-        await expect(image).to_have_count(1, timeout=PATIENCE)
+        await expect(image).to_have_count(1)
         await page.wait_for_function("document.querySelector('.k-diagram img').naturalHeight > 100")
         shown = await image.evaluate("one => decodeURIComponent(one.src).match(/viewBox=.([^\"]*)/)[1].split(' ')")
         assert [round(float(side)) for side in shown[:2]] == [0, 0], "it is whole"
@@ -129,7 +129,7 @@ async def test_the_pull_request_of_a_workflow_is_on_its_page_with_checks_and_com
     visitor, path = landed
     async with visitor.page(path, theme=theme, locale=locale) as page:
         pull = page.locator("[data-pull='app#1']")
-        await expect(pull).to_contain_text("Please test the empty case.", timeout=PATIENCE)
+        await expect(pull).to_contain_text("Please test the empty case.")
         await expect(pull).to_contain_text(words["pull.verdict.changes_requested"])
         await expect(pull).to_contain_text("<script>alert(1)</script> nice")
         await expect(pull).to_contain_text("ls.py:3")

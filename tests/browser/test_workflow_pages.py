@@ -12,9 +12,9 @@ from playwright.async_api import Browser, Locator, Page, expect
 from kingdom.web.dashboard.words import TEXTS
 from tests.support.browser import (
     DESKTOP,
-    PATIENCE,
     PHONE,
     Visitor,
+    answer_dialog,
     barriers,
     connected,
     overflow,
@@ -25,7 +25,6 @@ from tests.support.browser import (
 from tests.support.workflow_pages import BAD_LINK, EVIL, WORSE, Place
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-expect.set_options(timeout=PATIENCE)
 
 PLAN = {
     "plan": "Look into {{ issue.key }}: why does it hang?",
@@ -89,7 +88,7 @@ async def test_from_a_template_to_a_finished_workflow_and_back(visitor: Visitor,
 async def _land(page: Page) -> None:
     """A repository on this machine has no pull requests: that is said, and stays to be read."""
     await page.get_by_role("button", name="Land", exact=True).click()
-    await page.get_by_role("dialog").get_by_role("button", name="Land").click()
+    await answer_dialog(page, "Land")
     await expect(page.locator("[data-landing=web]")).to_contain_text("it has no pull requests: land with --push")
     await expect(page.locator("[data-landing=web]")).to_contain_text("kingdom/WEB-42-repair")
 
@@ -142,7 +141,7 @@ async def _go_back_to_the_plan(page: Page) -> None:
     await _never_reloaded(page)
     plan = page.locator(".k-point").filter(has=page.get_by_role("link", name="plan", exact=True))
     await plan.get_by_role("button", name="Resume from here").click()
-    await page.get_by_role("dialog").get_by_role("button", name="Resume", exact=True).click()
+    await answer_dialog(page, "Resume", exact=True)
     await expect(_work(page, "build")).to_contain_text("attempt 2")
     await expect(_work(page, "build")).to_contain_text("completed")
     await expect(_work(page, "plan")).not_to_contain_text("attempt 2")
@@ -155,7 +154,7 @@ async def _restore_what_was_dropped(page: Page) -> None:
     dropped = page.locator("[data-rescue]")
     await expect(dropped).to_have_count(1)
     await dropped.get_by_role("button", name="Restore").click()
-    await page.get_by_role("dialog").get_by_role("button", name="Restore").click()
+    await answer_dialog(page, "Restore")
     await expect(page.get_by_text("The files are back in the worktree")).to_be_visible()
 
 
@@ -182,7 +181,7 @@ async def _add_a_work(page: Page, workflow: str) -> None:
     await page.evaluate(_MOVE_TYPE_AND_APPLY)
     dialog = page.get_by_role("dialog")
     await expect(dialog).to_contain_text(re.compile("another query\\s+work news is added"))
-    await dialog.get_by_role("button", name="Apply changes").click()
+    await answer_dialog(page, "Apply changes")
     await _arrive(page, workflow)
     await expect(page.locator(".k-work")).to_contain_text(["plan", "build", "check", "news", "docs"])
     await expect(page.locator(".k-graph .k-node-name")).to_have_text(["plan", "build", "check", "news", "docs"])
@@ -194,7 +193,7 @@ async def _fork(page: Page) -> None:
     dialog = page.get_by_role("dialog")
     await dialog.get_by_role("textbox").fill("another way")
     first = page.url
-    await dialog.get_by_role("button", name="Fork", exact=True).click()
+    await answer_dialog(page, "Fork", exact=True)
     await expect(page.get_by_role("heading", name="another way")).to_be_visible()
     assert page.url != first
     await expect(_state(page)).to_have_text("created")
@@ -218,19 +217,19 @@ async def test_a_workflow_is_paused_kept_as_a_template_cancelled_and_deleted(vis
         await page.get_by_role("button", name="More").click()
         await page.get_by_role("menuitem", name="Save as template").click()
         await page.get_by_role("dialog").get_by_role("textbox").fill("kept")
-        await page.get_by_role("dialog").get_by_role("button", name="Save").click()
+        await answer_dialog(page, "Save")
         await expect(page.get_by_role("heading", name="kept")).to_be_visible()
         await expect(page.get_by_label("Query", exact=True)).to_have_value("Take your time.")
         await _go(page, f"{visitor.web.url}/workflows/{workflow}")
         await page.get_by_role("button", name="Cancel").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Back").click()
+        await answer_dialog(page, "Back")
         await expect(_state(page)).to_have_text("paused")
         await page.get_by_role("button", name="Cancel").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+        await answer_dialog(page, "Cancel")
         await expect(_state(page)).to_have_text("cancelled")
         await page.get_by_role("button", name="More").click()
         await page.get_by_role("menuitem", name="Delete").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await answer_dialog(page, "Delete")
         await _arrive(page, "**/workflows")
         await expect(page.locator("#main")).not_to_contain_text("endless one")
         await expect(row).to_have_count(0)
@@ -266,7 +265,7 @@ async def test_repositories_and_mcp_servers_are_registered_and_removed(visitor: 
         await gits.get_by_role("button", name="Add").click()
         await expect(gits.locator("li")).to_contain_text(["twin", "web"])
         await gits.get_by_role("button", name="Remove twin").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+        await answer_dialog(page, "Remove")
         await expect(gits.locator("li")).to_have_count(1)
         servers = page.get_by_role("region", name="MCP servers")
         await servers.get_by_label("Name", exact=True).fill("tracker")

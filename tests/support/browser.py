@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from tests.support.web import TOKEN, Served, served
 
@@ -30,6 +30,7 @@ FLAGS = [
 PHONE = 390
 DESKTOP = 1280
 PATIENCE = 30_000  # milliseconds; what is waited for comes far sooner, unless the machine is busy
+expect.set_options(timeout=PATIENCE)
 Theme: TypeAlias = Literal["light", "dark"]
 LOOKS: list[tuple[Theme, str]] = [("light", "en"), ("dark", "ko")]
 """Each of both themes and languages."""
@@ -126,6 +127,12 @@ async def connected(page: Page) -> None:
     """Wait until a page is whole and speaks with the server: to leave it before that is an error in the console."""
     await page.wait_for_selector("#main")
     await page.wait_for_function("window.did_handshake === true")
+
+
+async def answer_dialog(page: Page, name: str, *, exact: bool = False) -> None:
+    """Click a button of the open dialog, and wait until the dialog is gone: its buttons are found while it fades."""
+    await page.get_by_role("dialog").get_by_role("button", name=name, exact=exact).click()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 async def shoot(page: Page, name: str) -> None:
