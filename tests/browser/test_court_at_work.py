@@ -104,6 +104,11 @@ async def test_a_soldier_is_heard_while_it_works_and_cancelled_after_asking_back
         await answer_dialog(page, "Back")
         await expect(page.locator("[data-status]")).to_have_attribute("data-status", "in_progress")
         await page.locator("#main").get_by_role("button", name="Cancel").click()
+        dialog, lead = page.get_by_role("dialog"), page.locator(".k-task-lead")
+        await expect(dialog).to_be_visible()
+        for _ in range(2):  # its panels are drawn again while somebody reads the question
+            await expect(lead).not_to_have_text(await lead.inner_text(), use_inner_text=True)
+        await expect(dialog).to_be_visible()
         await answer_dialog(page, "Cancel")
         await expect(page.locator("[data-status]")).to_have_attribute("data-status", "cancelled")
         await expect(page.locator(".k-timeline")).to_contain_text(event_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
@@ -213,8 +214,14 @@ async def confirm(visit: Visit, question: str, *, detail: str = "", yes: str, da
 
 @contextmanager
 def dialog_box(question: str) -> Iterator[ui.dialog]:
-    """Create a dialog with a title, to be awaited. It is removed when it has closed and given the focus back."""
-    with ui.dialog() as dialog, ui.card().classes("k-dialog"):
+    """Create a dialog with a title, to be awaited. It is removed when it has closed and given the focus back.
+
+    It belongs to the page and not to the panel of the button: the panel may be drawn again while somebody reads.
+    """
+    panel = ui.context.slot.parent
+    if (handler := asyncio.current_task()) is not None:
+        handler.add_done_callback(lambda _: panel)  # what follows the dialog needs its panel, drawn again or not
+    with ui.context.client, ui.dialog() as dialog, ui.card().classes("k-dialog"):
         dialog.props["aria-label"] = question
         dialog.on("hide", dialog.delete)
         text(question, name="h2")

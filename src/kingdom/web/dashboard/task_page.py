@@ -156,7 +156,9 @@ async def task_page(visit: Visit, task_id: str, soldier: str | None = None) -> N
     refresher = PageRefresher(visit, concerns)
     story = PageRefresher(visit, concerns, every=_TRACE_SECONDS)
     actions = page_head(about_task(first), above=(words("nav.tasks"), "/tasks"))
-    await refresher.panel(actions, load, lambda state: _draw_actions(visit, task_id, state, refresher))
+    await refresher.panel(
+        actions, partial(_offered, visit, task_id), lambda found: _draw_actions(visit, task_id, *found, refresher)
+    )
     asked = tag("div", "k-asked")
     await refresher.panel(
         asked, partial(_asked, visit, task_id), lambda found: _draw_question(visit, zone, task_id, *found, refresher)
@@ -200,18 +202,23 @@ async def _asked(visit: Visit, task_id: str) -> tuple[dict[str, Any] | None, Tas
     return state.question, state.answer
 
 
-def _draw_actions(visit: Visit, task_id: str, state: TaskState, refresher: PageRefresher) -> None:
+async def _offered(visit: Visit, task_id: str) -> tuple[str, tuple[str, ...]]:
+    """Return the status and the possible actions, without what changes each second: the focus stays on a button."""
+    state = await _read(visit, task_id)
+    return state.shown_status, tuple(state.actions)
+
+
+def _draw_actions(visit: Visit, task_id: str, status: str, actions: tuple[str, ...], refresher: PageRefresher) -> None:
     words = visit.words
-    status = state.shown_status
     badge(words.of("status", status), status).props["data-status"] = status
 
     async def act(what: str) -> None:
         if await (task_actions.retry_task if what == "retry" else task_actions.cancel_task)(visit, task_id):
             refresher.wake()
 
-    if "retry" in state.actions:
+    if "retry" in actions:
         button(words("task.retry"), partial(act, "retry"))
-    if "cancel" in state.actions:
+    if "cancel" in actions:
         button(words("task.cancel"), partial(act, "cancel"), kind="danger")
 
 
