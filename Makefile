@@ -21,7 +21,7 @@ BENCH_READY := $(VENV)/.bench-ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test walks components compiled-tests coverage chaos bench release lint fmt requirements clean
+.PHONY: help demo test walks components compiled-tests coverage chaos certificate bench release lint fmt requirements clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -65,6 +65,9 @@ coverage: $(READY)  ## Every test but the walks, with coverage counted; some min
 chaos: $(READY)  ## The full crash campaign (500 kills); CHAOS_SEED=N repeats a run
 	@scripts/system-packages
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+certificate: $(READY) components  ## Walks, campaigns and escapes of a commit, on one page (artifacts/certificate.md); about two hours
+	$(BIN)/python -m tests.certificate $(ARGS)
 
 bench: $(BENCH_READY)  ## Measure beside the peers; results as a table and in artifacts/bench.json
 	$(BIN)/python -m bench $(ARGS)

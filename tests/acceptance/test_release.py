@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -65,6 +66,22 @@ def test_a_release_is_built_reproducibly_with_checksums_and_notes(checkout: Path
         assert not [name for name in packed.namelist() if name.startswith(("tests/", "docs/"))]
     with tarfile.open(sdist) as packed_source:
         assert f"kingdom-{__version__}/CHANGELOG.md" in packed_source.getnames()
+
+
+def test_the_notes_carry_the_certificate_of_their_own_commit_only(checkout: Path, tmp_path: Path) -> None:
+    def notes(commit: str, *changes: str) -> str:
+        artifacts = checkout / "artifacts"
+        artifacts.mkdir(exist_ok=True)
+        (artifacts / "certificate.json").write_text(json.dumps({"commit": commit, "changes": changes}))
+        (artifacts / "certificate.md").write_text("# Certificate\n\n0 lost\n\n## Parts\n")
+        done = release(checkout, "--rehearse", "--build-only", "--out", str(tmp_path / "dist"))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return (tmp_path / "dist" / "RELEASE_NOTES.md").read_text()
+
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True, check=True)
+    assert "\n## Certificate\n\n0 lost\n\n### Parts\n" in notes(head.stdout.strip())
+    assert "0 lost" not in notes("c0ffee")
+    assert "0 lost" not in notes(head.stdout.strip(), "M a.py")
 
 
 def test_a_release_is_refused_without_a_date_and_with_uncommitted_changes(checkout: Path, tmp_path: Path) -> None:

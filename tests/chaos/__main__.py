@@ -38,6 +38,7 @@ from tests.chaos.git.walk import FAULTS
 from tests.chaos.git.walk import walk as walk_git
 from tests.chaos.grounds import TRANSPORTS, grounds
 from tests.chaos.outage import run_outages
+from tests.chaos.report import Report
 from tests.chaos.sites import open_site
 from tests.chaos.walk import lives_of, walk
 from tests.chaos.workflow.campaign import WorkflowCampaign
@@ -65,21 +66,22 @@ class Run:
     kills: int
     seed: int
     number_of_lives: int
-    failures: list[str] = field(default_factory=list)
-    summary: list[str] = field(default_factory=list)
+    report: Report = field(default_factory=Report)
 
     def campaign(self, transport: str) -> None:
         """Random kills under load."""
         command = f"--transport {transport} --only campaign --kills {self.kills}"
         with self._part(f"{transport} campaign", command) as folder, grounds(transport, folder) as ground:
             tally = Campaign(ground, folder, self.seed, self._say).run(self.kills)
-            self.summary.append(f"{transport:<11} campaign     {tally}")
+            self.report.count(tally)
+            self._note(f"{transport:<11} campaign     {tally}")
 
     def kafka(self, kills: int) -> None:
         """Random kills under load on Kafka, of workers, publishers and the broker."""
         command = f"--only {KAFKA} --kills {kills}"
         with self._part(f"{KAFKA} campaign", command) as folder, grounds(KAFKA, folder) as ground:
             tally = Campaign(ground, folder, self.seed, self._say).run(kills)
+            self.report.count(tally)
             self._note(f"{KAFKA:<11} campaign     {tally}")
 
     def points(self, transport: str) -> None:
@@ -87,18 +89,22 @@ class Run:
         command = f"--transport {transport} --only points"
         with self._part(f"{transport} points", command) as folder, open_site(transport, folder) as site:
             for kind, events in lives_of(transport):
-                self._note(str(walk(site, kind, events=events)))
+                walked = walk(site, kind, events=events)
+                self.report.count(walked, points="crash points")
+                self._note(str(walked))
 
     def faults(self, transport: str) -> None:
         """An error at every write and sync of every life."""
         if not strace.available():
-            self._note(f"{transport:<11} faults       skipped: strace is not installed")
+            self._skip(f"{transport:<11} faults      ", "strace is not installed")
             return
         command = f"--transport {transport} --only faults"
         with self._part(f"{transport} faults", command) as folder, open_site(transport, folder) as site:
             for error in [error for name, error in CALLS if name == transport]:
                 for kind, events in lives_of(transport):
-                    self._note(str(walk_faults(site, kind, error, events=events)))
+                    walked = walk_faults(site, kind, error, events=events)
+                    self.report.count(walked, points="faults", raised="errors raised")
+                    self._note(str(walked))
 
     def disk(self, transport: str) -> None:
         """A disk that is really full."""
@@ -107,8 +113,9 @@ class Run:
                 with ground_on_small_disk(transport) as (ground, disk):
                     events = fill_and_free(ground, disk)
             except NotPermitted as reason:
-                self._note(f"{transport:<11} full disk    skipped: {reason}")
+                self._skip(f"{transport:<11} full disk   ", str(reason))
                 return
+            self.report.counts["events on a full disk"] += events
             self._note(f"{transport:<11} full disk    {events} events kept, refused, freed and drained")
 
     def lives(self, transport: str) -> None:
@@ -124,6 +131,7 @@ class Run:
                     else:
                         harness = StoreHarness(ground.url, clock=ManualClock())
                     live(harness, min(_LIVES_OF_A_STORE, self.number_of_lives - first), self.seed + first)
+            self.report.counts["random lives"] += self.number_of_lives
             self._note(f"{transport:<11} lives        {self.number_of_lives} like those of the model")
 
     def court(self, transport: str, kills: int) -> None:
@@ -131,6 +139,7 @@ class Run:
         command = f"--transport {transport} --only {COURT} --kills {kills}"
         with self._part(f"{COURT} on {transport}", command) as folder, queues_on(transport, folder) as queues:
             tally = CourtCampaign(folder, self.seed, self._say, queues).run(kills)
+            self.report.count(tally, roles="roles killed", soldiers="soldiers killed", hit="runs cut off")
             self._note(f"{COURT:<11} {transport:<11} {tally}")
 
     def workflow(self, kills: int) -> None:
@@ -138,28 +147,38 @@ class Run:
         with self._part(WORKFLOW, f"--only {WORKFLOW} --kills {kills}") as folder:
             with Zygote(folder, LIFE) as zygote:
                 for story in STORIES:
-                    self._note(str(Walker(folder, zygote, story).walk()))
-            self._note(f"{WORKFLOW:<11} {WorkflowCampaign(folder, self.seed, self._say).run(kills)}")
+                    walked = Walker(folder, zygote, story).walk()
+                    self.report.count(walked, points="crash points", again="queries asked again")
+                    self._note(str(walked))
+            tally = WorkflowCampaign(folder, self.seed, self._say).run(kills)
+            self.report.count(tally, agents="agents killed", asked="queries asked", again="queries asked again")
+            self._note(f"{WORKFLOW:<11} {tally}")
 
     def git(self) -> None:
         """git, killed at every change it makes for us, and with a disk that fails there."""
         if not strace.available():
-            self._note(f"{GIT:<11} skipped: strace is not installed")
+            self._skip(f"{GIT:<11}", "strace is not installed")
             return
         for operation in OPERATIONS:
             for fault in FAULTS:
                 with self._part(f"{GIT} {operation} {fault}", f"--only {GIT}") as folder:
-                    self._note(str(walk_git(folder, operation, fault)))
+                    walked = walk_git(folder, operation, fault)
+                    self.report.count(walked, met="crash points" if fault == "killed" else "faults")
+                    self._note(str(walked))
 
     def day(self) -> None:
         """A busy day of GitHub, Jira and Slack."""
         with self._part(DAY, f"--only {DAY}") as folder:
-            self._note(f"{DAY:<11} {asyncio.run(BusyDay(folder / 'home', self.seed).run())}")
+            tally = asyncio.run(BusyDay(folder / "home", self.seed).run())
+            self.report.count(tally)
+            self._note(f"{DAY:<11} {tally}")
 
     def outage(self) -> None:
         """A court without its git host, its engine, its model and its disk, for hours."""
         with self._part(OUTAGE, f"--only {OUTAGE}") as folder:
-            self._note(f"{OUTAGE:<11} {asyncio.run(run_outages(folder, self.seed, _OUTAGE_HOURS, _OUTAGE_ROUNDS))}")
+            tally = asyncio.run(run_outages(folder, self.seed, _OUTAGE_HOURS, _OUTAGE_ROUNDS))
+            self.report.count(tally)
+            self._note(f"{OUTAGE:<11} {tally}")
 
     @contextmanager
     def _part(self, name: str, command: str) -> Iterator[Path]:
@@ -173,13 +192,17 @@ class Run:
                 f"FAILED {name} (seed {self.seed}); logs in {folder}\n{traceback.format_exc()}repeat with: {repeat}"
             )
             self._say(report)
-            self.failures.append(f"{name}: repeat with: {repeat}")
+            self.report.failures.append(f"{name}: repeat with: {repeat}")
         else:
             shutil.rmtree(folder)
 
     def _note(self, line: str) -> None:
         self._say(line)
-        self.summary.append(line)
+        self.report.lines.append(line)
+
+    def _skip(self, name: str, reason: str) -> None:
+        self.report.skipped.append(f"{' '.join(name.split())}: {reason}")
+        self._note(f"{name} skipped: {reason}")
 
     def _say(self, line: str) -> None:
         print(line, flush=True)
@@ -202,6 +225,9 @@ def main() -> int:
         choices=(*PARTS, KAFKA, COURT, WORKFLOW, GIT, DAY, OUTAGE),
         action="append",
         help="may be repeated; default: all",
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="write what was counted, skipped and failed, as JSON"
     )
     options = parser.parse_args()
     transports, parts = (
@@ -228,8 +254,10 @@ def main() -> int:
     if OUTAGE in parts:
         run.outage()
     print(f"\nsummary (seed {options.seed}, {time.monotonic() - started:.0f} s)")
-    print("\n".join(run.summary + [f"FAILED {line}" for line in run.failures]))
-    return 1 if run.failures else 0
+    print("\n".join(run.report.lines + [f"FAILED {line}" for line in run.report.failures]))
+    if options.report:
+        run.report.write(options.report)
+    return 1 if run.report.failures else 0
 
 
 if __name__ == "__main__":
