@@ -35,6 +35,7 @@ from kingdom.client.models.court import (
     SessionInfo,
     SettingsFile,
     StatsDocument,
+    StatsHistory,
     StreamInfo,
     StreamSample,
     TaskState,
@@ -349,6 +350,15 @@ class CourtOperations(Connection):
     def get_stats(self) -> StatsDocument:
         """Get statistics by hour, day and general."""
         answer: StatsDocument = self.request("GET", "/api/stats")
+        return answer
+
+    def get_stats_history(
+        self, *, since: str | None = None, until: str | None = None, general: str | None = None
+    ) -> StatsHistory:
+        """Get statistics of a period, in equal steps."""
+        answer: StatsHistory = self.request(
+            "GET", "/api/stats/history", query={"since": since, "until": until, "general": general}
+        )
         return answer
 
     def get_report(self, *, date: str | None = None) -> ReportDocument:

@@ -3,8 +3,10 @@
 The processes of the court are stopped with a signal for the moment in which its files are taken: for what is stored it
 is as if they had been killed then, which they survive at every point. Most files are taken as hard links: what is
 replaced later keeps its content under the link, and of what grows only the part that was there is stored. Ledgers and
-logs of the roles (their names begin with a dot) may be cut, so they are copied; databases are copied by SQLite. Clones
-and worktrees are stored after the others, so that they have every commit that the records name.
+logs of the roles (their names begin with a dot) may be cut, so they are copied; databases are copied by SQLite. The
+roll-ups hold a position in the journal: they are copied in that moment, too, for those of a later one would count lines
+of which the backup knows nothing. Clones and worktrees are stored after the others, so that they have every commit that
+the records name.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ _STAGING: Final = ".backup-"
 _GIT_FOLDERS: Final = ("workspace", "workflows/clones", "workflows/worktrees", "workflows/workspaces")
 _STORE_VARIABLE: Final = "KINGDOM_WORKFLOW_STORE"
 _LEFT_OUT: Final = ("state/supervisor/pid.json", "state/web/server.json")  # of processes that will not be there
+_TAKEN_AT_ONCE: Final = ("state/chamberlain/rollups.db",)  # databases that must agree with the other files
 _CHUNK_BYTES: Final = 1 << 20
 _SQLITE: Final = b"SQLite format 3\0"
 _SQLITE_PARTS: Final = ("-wal", "-shm", "-journal")
@@ -111,7 +114,9 @@ def make_backup(home: Home, target: Path) -> MadeBackup:
         with _stopped(home) as pause:
             taken = dict(_take(home.root, staging))
         for name in taken:
-            if _is_database(staging / name):
+            if name in _TAKEN_AT_ONCE:
+                taken[name] = _merge_log(staging / name)
+            elif _is_database(staging / name):
                 taken[name] = _copy_database(home.root / name, staging / name)
         info = _write(partial, home, staging, taken)
         with partial.open("rb") as file:
@@ -184,7 +189,10 @@ def _take(root: Path, staging: Path) -> Iterator[tuple[str, int]]:
             with contextlib.suppress(FileNotFoundError):  # another program may remove a file of its own
                 state = (here / name).lstat()
                 if stat.S_ISREG(state.st_mode):
-                    _take_file(here / name, staging / path)
+                    if str(path) in _TAKEN_AT_ONCE:
+                        _copy_stopped(here / name, staging / path)
+                    else:
+                        _take_file(here / name, staging / path)
                     yield str(path), state.st_size
 
 
@@ -194,6 +202,21 @@ def _take_file(source: Path, target: Path) -> None:
             os.link(source, target)
             return
     shutil.copyfile(source, target)
+
+
+def _copy_stopped(source: Path, target: Path) -> None:
+    """Copy a database whose writer is stopped, with its log: to SQLite, as if the writer had been killed."""
+    shutil.copyfile(source, target)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copyfile(f"{source}-wal", f"{target}-wal")
+
+
+def _merge_log(database: Path) -> int:
+    """Make one file of a database and its log. Return its size."""
+    if database.stat().st_size:
+        with contextlib.closing(sqlite3.connect(database)) as merged:
+            merged.execute("PRAGMA journal_mode = DELETE")
+    return database.stat().st_size
 
 
 def _is_database(path: Path) -> bool:

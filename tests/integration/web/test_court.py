@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from kingdom.bus import Envelope
 from kingdom.court.models import Message
 from kingdom.court.queues import EVENTS, MESSAGES, put_documents
+from kingdom.court.rollups.reading import RollupRecorder
 from tests.support.web_court import WebCourt, web_court
 from tests.support.web_work import error
 
@@ -176,6 +179,24 @@ async def test_the_court_at_a_glance_tells_who_works_what_waits_and_what_it_cost
     assert (await court.get("/api/report", date="today"))["tasks"]["completed"] == 1
     (day,) = (await court.get("/api/stats"))["days"].values()
     assert day["generals"]["gen-good"]["completed"] == 1
+
+
+async def test_statistics_over_time_come_in_steps_and_of_one_general(court: WebCourt) -> None:
+    journal = court.context.court.journal
+    journal.emit("task.failed", "gen-bad", {"task_id": "t", "error": "no", "retry_count": 0})
+    done = {"task_id": "t", "status": "success", "duration_seconds": 40}
+    journal.emit("task.completed", "gen-good", done)
+    recorder = RollupRecorder(court.home, ZoneInfo("UTC"))
+    recorder.record(court.context.clock())
+    recorder.close()
+    history = await court.get("/api/stats/history")
+    assert (history["stepSeconds"], history["total"]["successRate"]) == (900, 0.5)
+    assert history["points"][-1]["tasks"]["p50Seconds"] == pytest.approx(40, rel=0.02)
+    old = (datetime.now(UTC) - timedelta(days=90)).isoformat()
+    history = await court.get("/api/stats/history", since=old, general="gen-bad")
+    assert (history["stepSeconds"], list(history["generals"])) == (86400, ["gen-bad"])
+    assert len(history["points"]) in (90, 91)
+    error(await court.client.get("/api/stats/history?since=yesterday"), 422, "SYS_INVALID")
 
 
 # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────────

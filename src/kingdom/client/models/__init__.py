@@ -24,6 +24,7 @@ from kingdom.client.models.court import GeneralRecord as GeneralRecord
 from kingdom.client.models.court import GeneralState as GeneralState
 from kingdom.client.models.court import HealthInfo as HealthInfo
 from kingdom.client.models.court import HealthState as HealthState
+from kingdom.client.models.court import HistoryPoint as HistoryPoint
 from kingdom.client.models.court import InjectedEvent as InjectedEvent
 from kingdom.client.models.court import JournalLine as JournalLine
 from kingdom.client.models.court import KnownEventType as KnownEventType
@@ -33,6 +34,7 @@ from kingdom.client.models.court import LoggedOut as LoggedOut
 from kingdom.client.models.court import MessageDocument as MessageDocument
 from kingdom.client.models.court import MessageState as MessageState
 from kingdom.client.models.court import MessageSummary as MessageSummary
+from kingdom.client.models.court import ModelSpending as ModelSpending
 from kingdom.client.models.court import OpenQuestion as OpenQuestion
 from kingdom.client.models.court import PayloadPreview as PayloadPreview
 from kingdom.client.models.court import PlannedRun as PlannedRun
@@ -50,11 +52,13 @@ from kingdom.client.models.court import SoldierAtWork as SoldierAtWork
 from kingdom.client.models.court import SoldierState as SoldierState
 from kingdom.client.models.court import SpendingInfo as SpendingInfo
 from kingdom.client.models.court import StatsDocument as StatsDocument
+from kingdom.client.models.court import StatsHistory as StatsHistory
 from kingdom.client.models.court import StreamInfo as StreamInfo
 from kingdom.client.models.court import StreamSample as StreamSample
 from kingdom.client.models.court import TaskAnswer as TaskAnswer
 from kingdom.client.models.court import TaskCost as TaskCost
 from kingdom.client.models.court import TaskDurations as TaskDurations
+from kingdom.client.models.court import TaskFigures as TaskFigures
 from kingdom.client.models.court import TaskState as TaskState
 from kingdom.client.models.court import TaskSummary as TaskSummary
 from kingdom.client.models.court import TraceLine as TraceLine

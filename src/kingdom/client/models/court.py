@@ -225,6 +225,17 @@ class HealthState(TypedDict):
     reason: str
 
 
+class HistoryPoint(TypedDict):
+    """The figures of one step of a period."""
+
+    start: str
+    events: int
+    tasks: TaskFigures
+    costByGeneral: dict[str, float]
+    costByModel: dict[str, float]
+    queueAgeSeconds: dict[str, float]
+
+
 class InjectedEvent(TypedDict):
     """Result of injecting an event. The event is stored durably."""
 
@@ -297,6 +308,14 @@ class MessageSummary(TypedDict):
     urgency: str
     reason: NotRequired[str | None]
     task_id: NotRequired[str | None]
+
+
+class ModelSpending(TypedDict):
+    """What the runs of one model cost."""
+
+    costUsd: float
+    tokens: int
+    runs: int
 
 
 class OpenQuestion(TypedDict):
@@ -442,6 +461,20 @@ class SpendingInfo(TypedDict):
 StatsDocument = dict[str, Any]
 
 
+class StatsHistory(TypedDict):
+    """Statistics of a period in equal steps."""
+
+    since: str
+    until: str
+    stepSeconds: int
+    timezone: str
+    general: str | None
+    points: list[HistoryPoint]
+    total: TaskFigures
+    generals: dict[str, TaskFigures]
+    models: dict[str, ModelSpending]
+
+
 class StreamInfo(TypedDict):
     """Depth of a stream, and its throughput in the last minute."""
 
@@ -490,6 +523,23 @@ class TaskDurations(TypedDict):
     median: float | None
     p95: float | None
     longest: float | None
+
+
+class TaskFigures(TypedDict):
+    """Tasks of a period: how many, how they ended, how long they took, what they cost."""
+
+    created: int
+    completed: int
+    failed: int
+    cancelled: int
+    needsHuman: int
+    timeouts: int
+    successRate: float | None
+    p50Seconds: float | None
+    p95Seconds: float | None
+    costUsd: float
+    tokens: int
+    runs: int
 
 
 class TaskState(TypedDict):

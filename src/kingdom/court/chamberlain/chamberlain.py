@@ -50,11 +50,13 @@ from kingdom.court.days import ONE_DAY, day_of
 from kingdom.court.models import timestamp
 from kingdom.court.packages.installed import GeneralsCache, held_tasks
 from kingdom.court.queues import IdSequences, repair_hint, unusable_documents
+from kingdom.court.rollups.reading import RollupRecorder
 from kingdom.journal.catalog import SystemDocumentInvalid, SystemHealthChanged, SystemResourceWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from kingdom.bus.delivery import Depth
     from kingdom.court.chamberlain.config import ChamberlainConfig
     from kingdom.court.config import SystemConfig
     from kingdom.court.loop import Services
@@ -91,6 +93,8 @@ class Chamberlain:
         self._emit = JournalEmitter(services.journal, self._warn)
         self._memory: ChamberlainMemory
         self._caught_up = False
+        self._rolled_up = False
+        self._depths: Mapping[str, Depth] = {}
         self._readings: Mapping[str, float] = {}
         self._tokens: TokenReading | None = None
         self.interval = self._config_file.load().config.interval_seconds
@@ -111,6 +115,7 @@ class Chamberlain:
         await sequences.recover(services.bus)
         self._outbox = Outbox(services, sequences, memory.outbox)
         self._lines = JournalCounter(home, memory)
+        self._rollups = RollupRecorder(home, self._zone)
         self._heartbeats = HeartbeatMonitor(home, memory, now)
         self._sessions = SoldierSessions(self._folder / "sessions.json", self._processes, services.bus, memory.tally)
         self._token_monitor = TokenMonitor(Ledger(home.ledger), self._system.budget, self._zone, memory)
@@ -149,6 +154,9 @@ class Chamberlain:
             warn_about_stale_threads(self._home, self._memory.stale_threads, now)
         with warn.around("metrics"):
             await self._write_metrics(now)
+        with warn.around("roll-ups"):
+            self._rolled_up = False
+            self._rolled_up = await asyncio.to_thread(self._rollups.record, now, self._depths)
         if self._caught_up:
             with warn.around("daily report"):
                 self._report_days(config, now)
@@ -158,14 +166,16 @@ class Chamberlain:
         more = False
         with warn.around("cleaning"):
             if loaded.sound:  # an invalid file may ask for longer retention than the defaults: remove nothing
-                more = await self._housekeeping.step(config.retention, now, self._emit, with_journal=self._caught_up)
+                with_journal = self._caught_up and self._rolled_up
+                more = await self._housekeeping.step(config.retention, now, self._emit, with_journal=with_journal)
         with warn.around("messages"):
             await self._send(config)
         with warn.around("memory"):
             self._memory.tally.prune(now)
             if not self._alerts.drafts:  # announced states are saved together with their messages, or not at all
                 self._save(durable=False)
-        return 0.0 if more or (not self._caught_up and self._lines.reading) else None
+        behind = (not self._caught_up and self._lines.reading) or (not self._rolled_up and self._rollups.recording)
+        return 0.0 if more or behind else None
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Subscribe to nothing: nothing is urgent enough for an earlier tick."""
@@ -185,9 +195,10 @@ class Chamberlain:
         }
 
     async def stop(self) -> None:
-        """Close the journal reader."""
+        """Close the journal readers."""
         if hasattr(self, "_lines"):
             self._lines.close()
+            self._rollups.close()
 
     # ── the parts of a tick ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -301,7 +312,8 @@ class Chamberlain:
         write_json(self._folder / "tokens.json", document, durable=False)
 
     async def _write_metrics(self, now: float) -> None:
-        depths = await self._services.bus.depth()
+        self._depths = {}
+        depths = self._depths = await self._services.bus.depth()
         line = {
             "ts": timestamp(now),
             **self._readings,

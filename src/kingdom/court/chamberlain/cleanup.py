@@ -27,7 +27,9 @@ from kingdom.court.chamberlain.retention import (
     retention_rules,
 )
 from kingdom.court.days import last_due_day
+from kingdom.court.errors import CourtError
 from kingdom.court.queues import EVENTS, MAX_DOCUMENT_BYTES, MESSAGES, STATES, TASKS, uses_files
+from kingdom.court.rollups.reading import journal_position
 from kingdom.journal import Cursor, InvalidCursor, JournalError, Reader, copy_to_old, rotate, rotate_to_old
 from kingdom.journal.catalog import RecoveryFilesCleaned, RecoveryLogRotated
 
@@ -157,17 +159,22 @@ def _queue_rules(days: float, invalid_days: float) -> list[RetentionRule]:
 
 
 def is_journal_read(home: Home, section: RetentionSection, now: float) -> bool:
-    """Whether the chamberlain has read all lines of the closed journals that may be removed."""
+    """Whether the chamberlain has counted and rolled up all lines of the closed journals that may be removed."""
     document = read_json(memory_path(home))
     if document is None:
         return not memory_path(home).exists()  # there never was a chamberlain: nobody waits for the lines
     try:
-        cursor = Cursor.from_dict(document["cursor"])
-    except (InvalidCursor, KeyError, TypeError):
+        cursors = [Cursor.from_dict(document["cursor"]), journal_position(home)]
+    except (InvalidCursor, KeyError, TypeError, CourtError):
         return False
+    expired = now - section.logs_days * DAY_SECONDS
+    return all(_is_read(home, cursor, expired) for cursor in cursors if cursor is not None)
+
+
+def _is_read(home: Home, cursor: Cursor, expired: float) -> bool:
     with Reader(home.journal, cursor=cursor, report=lambda problem: None) as reader:
         first = next(reader.read(), None)
-    return first is None or first.at.timestamp() >= now - section.logs_days * DAY_SECONDS
+    return first is None or first.at.timestamp() >= expired
 
 
 _STEP_SECONDS: Final = 1.0  # of cleanup in one tick

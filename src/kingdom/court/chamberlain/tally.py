@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from kingdom.base.times import minute_start
 from kingdom.court.days import ONE_DAY, day_of
 from kingdom.journal import CATALOG, Problem, Reader
 
@@ -148,9 +149,8 @@ class JournalTally:
         found = self._buckets.get(minute + rest)
         if found is not None:
             return found
+        seconds = minute_start(ts)
         try:
-            moment = datetime.fromisoformat(f"{minute}:00{rest}")
-            seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
             day, hour = day_of(seconds, self._zone).isoformat(), _hour_name(seconds)
         except (OverflowError, OSError):
             raise ValueError(f"{ts!r:.40} is not a time") from None

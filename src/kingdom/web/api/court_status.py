@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field, StringConstraints
 
 from kingdom.court.journal_search import JournalFilter
+from kingdom.court.rollups.queries import StatsHistory
 from kingdom.web.api.court_models import (
     BusName,
     EventIdPath,
+    Moment,
     ReportDocument,
     SearchQuery,
     SinceQuery,
@@ -40,6 +42,7 @@ from kingdom.web.views.court import (
     court_overview,
     daily_report,
     stats,
+    stats_history,
 )
 from kingdom.web.views.court_state import StreamSample
 from kingdom.web.views.documents import epoch_seconds_of
@@ -101,10 +104,34 @@ ReportDay = Annotated[
 ]
 
 
+PeriodStart: TypeAlias = Annotated[
+    Moment | None, Query(description="The start of the period; without it, 24 hours before its end.")
+]
+PeriodEnd: TypeAlias = Annotated[Moment | None, Query(description="The end of the period; without it, now.")]
+
+
 @figures_router.get("/stats", operation_id="getStats", summary="Get statistics by hour, day and general")
 async def get_stats(context: Context) -> Ok[StatsDocument]:
     """The chamberlain's statistics, or the same counted from the journal if no chamberlain runs."""
     return ok(StatsDocument(await stats(context)))
+
+
+@figures_router.get(
+    "/stats/history", operation_id="getStatsHistory", summary="Get statistics of a period, in equal steps"
+)
+async def get_stats_history(
+    context: Context,
+    since: PeriodStart = None,
+    until: PeriodEnd = None,
+    general: WordQuery = None,
+) -> Ok[StatsHistory]:
+    """Tasks, success rate, durations, cost by general and model, and the age of the queues, over time.
+
+    The data outlives the journal: minutes are kept for 6 hours, quarters of an hour for 3 days, hours for 35 days, days
+    for 400 days. The period is told in the finest steps that are kept of it, 400 at most, and widened to whole ones.
+    """
+    begin, end = (None if at is None else epoch_seconds_of(at) for at in (since, until))
+    return ok(await stats_history(context, begin, end, general))
 
 
 @figures_router.get("/report", operation_id="getReport", summary="Get a daily report")

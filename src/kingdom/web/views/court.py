@@ -28,6 +28,8 @@ from kingdom.court.overview import (
 )
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.problems import CourtProblem
+from kingdom.court.rollups.queries import StatsHistory, read_history
+from kingdom.court.rollups.store import rollups_path
 from kingdom.web.envelope import ApiModel
 from kingdom.web.views.court_state import court_state
 from kingdom.web.views.journal import JournalLine, recent_journal
@@ -217,6 +219,19 @@ class BudgetState(ApiModel):
 async def stats(context: WebContext) -> dict[str, Any]:
     """Return the chamberlain's statistics by hour, day and general."""
     return json_safe(await asyncio.to_thread(current_stats, context.court.home, context.clock()))  # type: ignore[no-any-return]
+
+
+async def stats_history(
+    context: WebContext, since: float | None = None, until: float | None = None, general: str | None = None
+) -> StatsHistory:
+    """Return the figures of a period in equal steps, from the roll-ups of the chamberlain."""
+    home = context.court.home
+
+    def read() -> StatsHistory:
+        zone = ZoneInfo(load_system(home).timezone)
+        return read_history(rollups_path(home), zone, context.clock(), since, until, general)
+
+    return await asyncio.to_thread(read)
 
 
 async def daily_report(context: WebContext, day: str) -> dict[str, Any]:
