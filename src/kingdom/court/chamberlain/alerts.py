@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from kingdom.court.errors import CourtError
 from kingdom.court.models import Message, MessageType, Urgency, timestamp
 from kingdom.court.queues import parse_document, put_documents
 from kingdom.journal import JournalError
@@ -168,6 +169,8 @@ class WarningLog:
             yield
         except OSError as error:
             self(about, f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        except CourtError as error:  # its message is meant for people
+            self(about, str(error))
         except Exception as error:
             if str(error) != self._said.get(about):
                 log.exception("%s failed; the other checks continue", about)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ from kingdom.court.rollups.store import (
     MINUTE,
     RollupBatch,
     RollupStore,
+    RollupsUnavailable,
     SpentInMinute,
     rollups_path,
     stored_positions,
@@ -63,13 +65,15 @@ class RollupRecorder:
     def record(self, now: float, depths: Mapping[str, Depth] | None = None) -> bool:
         """Add new lines, and the age of the queues; return whether all lines are read.
 
-        Raises :class:`kingdom.journal.JournalError`, :class:`RollupsUnavailable` and :class:`sqlite3.Error`. The next
-        call then goes on after the last transaction.
+        Raises :class:`kingdom.journal.JournalError` and :class:`RollupsUnavailable`. The next call then goes on after
+        the last transaction.
         """
         try:
             return self._record(now, depths or {})
-        except BaseException:
+        except BaseException as error:
             self.close()  # the readers are ahead of the store
+            if isinstance(error, sqlite3.Error):
+                raise RollupsUnavailable(f"{rollups_path(self._home)} cannot be written: {error}") from error
             raise
 
     @property

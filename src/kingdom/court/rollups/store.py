@@ -42,6 +42,7 @@ KEPT_SECONDS: Final = {MINUTE: 6 * HOUR, QUARTER: 3 * DAY, HOUR: 35 * DAY, DAY: 
 _RUNS_KEPT_SECONDS: Final = 7 * DAY  # ids of runs, of which a line of the ledger may be repeated
 _VERSION: Final = 1
 _BUSY_TIMEOUT_SECONDS: Final = 10.0
+_LOG_PAGES: Final = 64  # of its write-ahead log, before they are moved into the file
 _SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS counts (
         step INTEGER, start INTEGER, general TEXT, kind TEXT, number INTEGER NOT NULL,
@@ -283,6 +284,8 @@ def _open(path: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {_LOG_PAGES * 4096}")
         if _version(connection) < _VERSION:
             connection.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA:
