@@ -21,7 +21,7 @@ BENCH_READY := $(VENV)/.bench-ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test walks components compiled-tests coverage chaos certificate bench release lint fmt requirements clean
+.PHONY: help demo test walks components compiled-tests coverage chaos certificate bench docs release lint fmt requirements clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -72,6 +72,9 @@ certificate: $(READY) components  ## Walks, campaigns and escapes of a commit, o
 bench: $(BENCH_READY)  ## Measure beside the peers; results as a table and in artifacts/bench.json
 	$(BIN)/python -m bench $(ARGS)
 
+docs: $(READY)  ## Build the documentation as a static site, into artifacts/docs; `kingdom docs` opens it
+	$(BIN)/python -m scripts.docs_site $(ARGS)
+
 release: $(READY)  ## Build and check what would be published, into dist; ARGS=--rehearse before its day
 	$(BIN)/python scripts/release $(ARGS)
 
@@ -93,6 +96,8 @@ requirements: $(READY)  ## Compile the pinned requirements anew
 		--upgrade requirements/bench.in -o requirements/bench.txt
 	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
 		--upgrade requirements/release.in -o requirements/release.txt
+	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
+		--upgrade requirements/docs.in -o requirements/docs.txt
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) artifacts dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) .tools/docs artifacts dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
