@@ -90,6 +90,7 @@ class BusyDay:
         self._pushed: dict[int, tuple[int, str]] = {}  # and last pushed to
         self._repo = REPO
         self._troubles = self._trouble_times()
+        self._moved = 0  # tickets
         self.optional: set[str] = set()  # heads that may have been replaced before anybody could look
         self._again: list[tuple[int, dict[str, Any]]] = []  # what Slack delivers once more, and when
 
@@ -169,7 +170,8 @@ class BusyDay:
                 self.github.lapsed.clear()
             elif kind == "move" and self.jira.issues:
                 key = self._random.choice(list(self.jira.issues))
-                identity, change = self.jira.id_of(key), self.jira.move(key, f"OPS-{1000 + minute}")
+                self._moved += 1
+                identity, change = self.jira.id_of(key), self.jira.move(key, f"OPS-{self._moved}")
                 self.expected.add(f"evt-jira-{identity}-change-{change}")
             elif kind in ("github", "jira"):
                 self._fault(kind)

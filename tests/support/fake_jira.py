@@ -36,6 +36,7 @@ class FakeJira(FakeServer):
 
     def create(self, key: str, by: str = "acc-ann", assignee: str | None = None) -> None:
         """Make a ticket."""
+        assert key not in self.issues, f"there is a ticket {key} already"
         self.issues[key] = {
             "id": str(self._next()),
             "by": by,
@@ -72,6 +73,7 @@ class FakeJira(FakeServer):
 
     def move(self, key: str, to: str, by: str = "acc-ann") -> str:
         """Move a ticket to another project: its id stays, its key changes; returns the id of the entry."""
+        assert to not in self.issues, f"there is a ticket {to} already"
         self.issues[to] = self.issues.pop(key)
         return self.change(to, "Key", to, by)
 

@@ -25,3 +25,13 @@ async def test_a_busy_day_is_told_exactly_and_asks_no_more_than_it_has_to(tmp_pa
     # A look at each list a minute; for each notification a subject, its story, its comments, and the note "read".
     assert tally.requests["GitHub"] < 2 * size.minutes + 5 * size.notifications
     assert tally.requests["Jira"] < 2 * size.minutes + size.changes
+
+
+def test_tickets_that_are_moved_in_the_same_minute_stay_apart(tmp_path: Path) -> None:
+    day = BusyDay(tmp_path / "home", seed=1)
+    for number in range(3):
+        day.jira.create(f"SHOP-{number}")
+    day._troubles = {5: ["move"] * 8}
+    day._trouble(5)
+    assert len(day.jira.issues) == 3
+    assert len(day.expected) == 8
