@@ -16,6 +16,18 @@ class Wire:
         self.url = ""
         self.cut = 0
         self._to_cut: bytes | None = None
+        self._down = False
+        self._open: set[asyncio.StreamWriter] = set()
+
+    def go_down(self) -> None:
+        """Cut all connections, and let none in until it is up again."""
+        self._down = True
+        for writer in self._open:
+            writer.close()
+
+    def come_up(self) -> None:
+        """Let connections in again."""
+        self._down = False
 
     def cut_answer_to(self, words: bytes) -> None:
         """Cut the connection that next brings an answer to a message with these words in it, in place of the answer."""
@@ -23,7 +35,11 @@ class Wire:
 
     async def serve(self, server: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Connect one client with the server's socket."""
+        if self._down:
+            writer.close()
+            return
         behind, ahead = await asyncio.open_unix_connection(server)
+        self._open |= {writer, ahead}
         asked = False
 
         async def forth() -> None:
@@ -48,6 +64,7 @@ class Wire:
         finally:
             for task in both:
                 task.cancel()
+            self._open -= {writer, ahead}
             ahead.close()
             writer.close()
 

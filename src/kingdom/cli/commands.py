@@ -69,6 +69,9 @@ SECTIONS: Final[dict[str, tuple[CommandSpec, ...]]] = {
         CommandSpec("service", "court.lifecycle:service", "Print a systemd unit that keeps the court running."),
         CommandSpec("backup", "court.backups:backup", "Store a whole court in one file, also while it runs."),
         CommandSpec("restore", "court.backups:restore", "Restore a court from a backup."),
+        CommandSpec("join", "court.machines:join", "Add this machine to a court."),
+        CommandSpec("leave", "court.machines:leave", "Take this machine out of its court."),
+        CommandSpec("machines", "court.machines:app", "List the machines of a court, or remove one."),
         CommandSpec("clean", "court.records:clean", "Remove files that are past their retention time."),
     ),
 }

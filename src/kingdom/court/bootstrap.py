@@ -43,6 +43,7 @@ _ROLE_MODULES: Final = {
     "envoy": "kingdom.court.envoy.role",
     "chamberlain": "kingdom.court.chamberlain",
 }
+LINK: Final = "link"  # the role that connects the machines of a court
 ROLES_GROUP: Final = "kingdom.court.roles"
 _OFF_VALUES: Final = ("off", "no", "false", "0")
 
@@ -75,7 +76,13 @@ def available_roles(home: Home | None = None) -> list[str]:
     """
     fixed = [name for name in FIXED_ROLES if _module_exists(_ROLE_MODULES[name])]
     further = sorted(_plugin_roles())
-    return fixed + [name for name in further if home is None or _is_enabled(name, home)]
+    if home is None:
+        return fixed + further
+    machine = load_system(home).machine
+    if machine is not None and machine.joined:
+        return [LINK]
+    linked = [] if machine is None else [LINK]
+    return fixed + linked + [name for name in further if _is_enabled(name, home)]
 
 
 @lru_cache(maxsize=1)
@@ -116,6 +123,8 @@ def stop_order(name: str) -> int:
     """Return the position of a role in the stop order: lower numbers stop first."""
     if name in _plugin_roles():
         return 0
+    if name == LINK:  # the last: it reports what the others did
+        return len(FIXED_ROLES) + 1
     if name not in FIXED_ROLES:
         return _ROLES_BEFORE_GENERALS
     place = FIXED_ROLES.index(name)
@@ -133,6 +142,10 @@ def make_role(name: str, services: Services, *, foreground: bool = False) -> Rol
         return _make_king(services, system)
     if name == "envoy":
         return _make_envoy(services, system, foreground=foreground)
+    if name == LINK and system.machine is not None:
+        from kingdom.court.machines.role import Link
+
+        return Link(services, system.queue_url(services.home), system.machine)
     if (further := _plugin_roles().get(name)) is not None:
         made: Role = further.load()(services)
         return made

@@ -358,6 +358,31 @@ class WebSection(ConfigSection):
     """A live connection is closed when its client is silent for this long."""
 
 
+MachineName = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(r"^[a-z0-9][a-z0-9\-]*$", "small letters, digits and -, such as builder-2"), max_length=60
+    ),
+]
+
+
+class MachineSection(ConfigSection):
+    """This machine, in a court on several machines."""
+
+    name: MachineName
+    """Its name in the court."""
+    joined: bool = False
+    """Whether it has joined a court: it runs generals only. The first machine has the other roles."""
+    generals: list[EngineName] | None = None
+    """The generals that run on this machine. None: all of them."""
+    soldiers: int | None = Field(default=None, ge=1, le=1000)
+    """How many soldiers run on this machine at once. None: as many as the generals' manifests allow."""
+
+    def runs(self, general: str) -> bool:
+        """Whether a general runs on this machine."""
+        return self.generals is None or general in self.generals
+
+
 class SystemConfig(ConfigSection):
     """The whole file."""
 
@@ -381,6 +406,18 @@ class SystemConfig(ConfigSection):
     engines: dict[EngineName, EngineSection] = Field(default_factory=dict)
     sandbox: SandboxSection = Field(default_factory=SandboxSection)
     web: WebSection = Field(default_factory=WebSection)
+    machine: MachineSection | None = None
+    """Needed in a court on several machines only, whose queues are in PostgreSQL."""
+
+    @model_validator(mode="after")
+    def _shared_queues(self) -> SystemConfig:
+        if self.machine is not None and self.queue.transport is None and self.queue.transport_env is None:
+            raise ValueError("machine: a court on several machines has its queues in PostgreSQL: set queue.transport")
+        return self
+
+    def runs_here(self, general: str) -> bool:
+        """Whether a general runs on this machine."""
+        return self.machine is None or self.machine.runs(general)
 
     def queue_url(self, home: Home) -> str:
         """Return the URL of the queues. Raises :class:`InvalidConfig` when ``transport_env`` is not set."""

@@ -254,7 +254,8 @@ async def check_engines(generals: Generals, engines: Mapping[str, Engine | InPro
 
 async def engine_problems(home: Home) -> list[str]:
     """Return why generals cannot work now: engines that are missing or cannot be used. Their tasks are held back."""
-    checks = await check_engines(load_generals(home), configured_engines(load_system(home)))
+    system = load_system(home)
+    checks = await check_engines(load_generals(home).on(system.runs_here), configured_engines(system))
     return [
         f"{check.message} ({check.hint}): tasks wait until it is there" for check in checks if check.level == "error"
     ]

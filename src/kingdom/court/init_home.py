@@ -10,8 +10,10 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import urlsplit
 
 from kingdom.base.files import write_atomic
+from kingdom.bus.eventbus import redact_url
 from kingdom.court.config import check_timezone, load_system
 from kingdom.court.errors import CourtError
 from kingdom.court.home import MARKER, Home
@@ -55,6 +57,50 @@ _ENGINE_SECTION: Final = re.compile(r"(?m)^engine:(?: claude\b.*|(?:\n  .*)+)") 
 _SECTION_STARTS: Final = {"sentinel.yaml": "# github:\n", "envoy.yaml": "# slack:\n"}  # the commented sections
 
 
+class CannotInitHome(CourtError):
+    """The folder cannot become a home."""
+
+    code = "CANNOT_FOUND"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedQueues:
+    """The database in which the machines of a court meet, and what this machine does in the court."""
+
+    machine: str
+    url: str | None = None
+    """The URL of the database, without a password."""
+    url_env: str | None = None
+    """The environment variable that holds the URL. One of the two is given."""
+    joined: bool = False
+    generals: tuple[str, ...] | None = None
+    soldiers: int | None = None
+
+    @property
+    def database(self) -> str:
+        """The URL. Raises :class:`CannotInitHome` when it is not one of a PostgreSQL."""
+        url = self.url if self.url is not None else os.environ.get(self.url_env or "", "")
+        if not url:
+            raise CannotInitHome(f"the environment variable {self.url_env} is not set: set it to the database's URL")
+        if urlsplit(url).scheme not in ("postgresql", "postgres"):
+            raise CannotInitHome(f"{redact_url(url)} is not a PostgreSQL: postgresql://host/database")
+        if self.url is not None and urlsplit(url).password:
+            raise CannotInitHome(
+                "a password does not belong in a file: put the URL into an environment variable, "
+                "such as KINGDOM_DATABASE, and name it with --database-env"
+            )
+        return url
+
+    def settings(self) -> str:
+        """Return the settings for the end of ``config/system.yaml``."""
+        place = f"transport: {self.url}" if self.url is not None else f"transport_env: {self.url_env}"
+        lines = ["queue:", f"  {place}", "machine:", f"  name: {self.machine}"]
+        lines += ["  joined: true"] if self.joined else []
+        lines += [f"  generals: [{', '.join(self.generals)}]"] if self.generals is not None else []
+        lines += [f"  soldiers: {self.soldiers}"] if self.soldiers is not None else []
+        return "\n".join(lines) + "\n"
+
+
 @dataclass(frozen=True, slots=True)
 class HomeChoices:
     """What a new home begins with. It is written into its commented files, where it can be changed later."""
@@ -67,6 +113,8 @@ class HomeChoices:
     """Whether messages go to Slack. Its tokens come from environment variables."""
     locale: Literal["en", "ko"] = "en"
     """The language of messages."""
+    shared: SharedQueues | None = None
+    """The database of a court on several machines."""
 
     def __post_init__(self) -> None:
         for repo in self.repos:
@@ -76,7 +124,8 @@ class HomeChoices:
     def applied_to(self, template: str, text: str) -> str:
         """Return the text of a configuration file with the choices in it."""
         if template == "system.yaml":
-            return text.replace("\nlocale: en ", f"\nlocale: {self.locale} ", 1)
+            text = text.replace("\nlocale: en ", f"\nlocale: {self.locale} ", 1)
+            return text if self.shared is None else f"{text}\n{self.shared.settings()}"
         section = ""
         if template == "sentinel.yaml" and self.repos:
             section = f"github:\n  notifications: false\n  repos: [{', '.join(self.repos)}]\n\n"
@@ -86,12 +135,6 @@ class HomeChoices:
             return text
         start = _SECTION_STARTS[template]
         return text.replace(start, f"{section}# Further settings:\n{start}", 1)
-
-
-class CannotInitHome(CourtError):
-    """The folder cannot become a home."""
-
-    code = "CANNOT_FOUND"
 
 
 @dataclass(slots=True)

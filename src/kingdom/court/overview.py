@@ -292,7 +292,8 @@ def _soldiers(soldiers: Iterable[Soldier], now: float) -> list[RunningSoldier]:
 def _roles(home: Home, now: float) -> list[RoleState]:
     record = running_supervisor(home)
     recorded = record.roles if record else {}
-    names = {*available_roles(home), *load_generals(home).by_name, *recorded}
+    runs_here = load_system(home).runs_here
+    names = {*available_roles(home), *filter(runs_here, load_generals(home).by_name), *recorded}
     found = []
     for name in sorted(names, key=lambda one: (stop_order(one), one)):
         beat = read_object(home.heartbeat(name))

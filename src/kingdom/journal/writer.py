@@ -19,7 +19,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, overload
 from weakref import WeakSet
 
@@ -69,7 +69,19 @@ class Journal:
         signed, encoded = spec.actor_or_error(actor), encode_data(event)
         try:
             with self._mutex:
-                self._append(spec.name, signed, encoded)
+                # The time is taken under the lock: a line in a new file is never older than the rotation.
+                self._append(lambda: compose(self._now(), spec.name, signed, encoded))
+        except OSError as error:
+            raise unavailable(error, "write to", self._path) from error
+
+    def copy(self, lines: Iterable[bytes]) -> None:
+        """Append lines of another journal as they are, each with its newline, all of them together."""
+        together = b"".join(lines)
+        if not together:
+            return
+        try:
+            with self._mutex:
+                self._append(lambda: together)
         except OSError as error:
             raise unavailable(error, "write to", self._path) from error
 
@@ -78,11 +90,10 @@ class Journal:
         with self._mutex:
             self._close()
 
-    def _append(self, name: str, actor: str, data: bytes) -> None:
+    def _append(self, make: Callable[[], bytes]) -> None:
         try:
             fd, size = self._lock_live_file()
-            # The time is taken under the lock: a line in a new file is never older than the rotation.
-            line = compose(self._now(), name, actor, data)
+            line = make()
             if size and size != self._end and os.pread(fd, 1, size - 1) != b"\n":
                 line = b"\n" + line
             self._end = -1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kingdom.court.home import Home
-    from kingdom.court.init_home import HomeChoices, InitResult
+    from kingdom.court.init_home import HomeChoices, InitResult, SharedQueues
     from kingdom.court.supervisor.logs import Announce
     from kingdom.web.record import ServerRecord
 
@@ -61,6 +61,9 @@ WantedBy={target}
 @click.option("--repo", multiple=True, metavar="OWNER/NAME", help="A GitHub repository to watch; may be repeated.")
 @click.option("--messages", type=click.Choice(["console", "slack"]), help="Where messages go. [default: console]")
 @click.option("--language", type=click.Choice(["en", "ko"]), help="The language of messages. [default: en]")
+@click.option("--database", metavar="URL", help="For several machines: the PostgreSQL that they share.")
+@click.option("--database-env", metavar="NAME", help="The environment variable with that URL, if it has a password.")
+@click.option("--machine", metavar="NAME", help="The name of this machine, the first. [default: the host's name]")
 @click.option("--yes", "-y", is_flag=True, help="Ask nothing; use the defaults.")
 @click.option("--force", is_flag=True, help="Allow a folder that has other files in it. Overwrites nothing.")
 @json_option
@@ -71,6 +74,9 @@ def init(
     repo: tuple[str, ...],
     messages: str | None,
     language: str | None,
+    database: str | None,
+    database_env: str | None,
+    machine: str | None,
     yes: bool,
     force: bool,
     json: bool,
@@ -87,17 +93,35 @@ def init(
 
     asks = not (yes or json or Home(directory).exists) and sys.stdin.isatty() and sys.stdout.isatty()
     with errors_reported():
+        shared = _shared_queues(database, database_env, machine)
         choices = HomeChoices(
             _chosen("Which agents do the work?", engine, ["claude", "codex"], asks),
             repo or (_asked_repos() if asks else ()),
             _chosen("Where do messages go?", messages, ["console", "slack"], asks) == "slack",
             _chosen("In which language?", language, ["en", "ko"], asks),
+            shared,
         )
-        founded = asyncio.run(create_home(directory, general or None, force=force, choices=choices))
+        if shared is None:
+            founded = asyncio.run(create_home(directory, general or None, force=force, choices=choices))
+        else:
+            from kingdom.court.machines.joining import create_first_machine
+
+            founded = asyncio.run(create_first_machine(directory, shared, choices, general or None, force=force))
     if json:
         output.print_json({"home": str(founded.home.root), "new": founded.created, "made": founded.added})
     else:
         _print_founded(founded, directory, choices)
+
+
+def _shared_queues(url: str | None, variable: str | None, machine: str | None) -> SharedQueues | None:
+    from kingdom.cli.court.machines import database_of, machine_name
+    from kingdom.court.init_home import SharedQueues
+
+    if url is None and variable is None:
+        if machine is not None:
+            raise output.usage_error("--machine needs --database: only a court on several machines names them")
+        return None
+    return SharedQueues(machine_name(machine), *database_of(url, variable))
 
 
 def _chosen(question: str, given: str | None, words: list[str], asks: bool) -> Any:
@@ -132,6 +156,8 @@ def _print_founded(founded: InitResult, directory: Path, choices: HomeChoices) -
     output.say("  kingdom doctor                             check that everything they need is installed")
     output.say("  kingdom up                                 start the court")
     output.say("  kingdom emit github.pr.review_requested …  give it work")
+    if choices.shared is not None:
+        output.say("  kingdom join …                             on each further machine, with the same database")
     output.say("The settings are in config/system.yaml, the generals in config/generals/.")
 
 
@@ -277,7 +303,7 @@ def down(soldiers: bool, timeout: float, home: Path | None, json: bool) -> None:
 
     court = find_home(home)
     with errors_reported():
-        was_up = _stop_roles(court, timeout)
+        was_up = stop_roles(court, timeout)
         alive = [soldier for soldier in all_soldiers(court) if soldier.alive]
         if soldiers:
             for soldier in alive:
@@ -298,7 +324,8 @@ def down(soldiers: bool, timeout: float, home: Path | None, json: bool) -> None:
         output.say(f"{output.plural(len(alive), 'soldier')} still running: {names} (--soldiers stops them)")
 
 
-def _stop_roles(court: Home, timeout: float) -> bool:
+def stop_roles(court: Home, timeout: float) -> bool:
+    """Stop the roles of a court; return whether it was up."""
     import signal
 
     from kingdom.court.supervisor.record import read_record

@@ -61,7 +61,8 @@ def _outcome(document: dict[str, Any], result: dict[str, Any], zone: ZoneInfo) -
 
 def _about(task: dict[str, Any], result: dict[str, Any], zone: ZoneInfo) -> Iterator[tuple[str, str]]:
     engine = " ".join(str(result[name]) for name in ("engine", "model") if result.get(name))
-    yield "general", f"{task.get('target_general')}{f' with {engine}' if engine else ''}"
+    place = f" on {result['machine']}" if result.get("machine") else ""
+    yield "general", f"{task.get('target_general')}{f' with {engine}' if engine else ''}{place}"
     if result.get("ended_at"):
         tokens = result.get("tokens")
         count = sum(value for value in tokens.values() if isinstance(value, int)) if isinstance(tokens, dict) else 0

@@ -28,6 +28,7 @@ from kingdom.court.chamberlain.retention import (
 )
 from kingdom.court.days import last_due_day
 from kingdom.court.errors import CourtError
+from kingdom.court.machines.exchange import ORDERS, REPORTS
 from kingdom.court.queues import EVENTS, MAX_DOCUMENT_BYTES, MESSAGES, STATES, TASKS, uses_files
 from kingdom.court.rollups.reading import journal_position
 from kingdom.journal import Cursor, InvalidCursor, JournalError, Reader, copy_to_old, rotate, rotate_to_old
@@ -72,13 +73,17 @@ class Cleanup:
         self._processes = processes
         self._soldiers: set[str] | None = None
 
-    async def run(self, *, with_journal: bool = True) -> AsyncIterator[int]:
+    async def run(self, *, with_journal: bool = True, with_queues: bool = True) -> AsyncIterator[int]:
         """Remove all expired items in batches; yield the number removed. ``with_journal`` includes closed journals."""
         for rule in retention_rules(self._section):
             async for batch in self._batches(rule):
                 going = [item for item in batch if with_journal or not item.name.startswith("events-")]
                 yield await asyncio.to_thread(remove_expired, self._home.root, rule, going, self._now, self._warn)
+        if not with_queues:
+            return
         days, keep = self._section.queue_days, await self._kept_tasks()
+        for stream in (REPORTS, ORDERS):  # between the machines of a court, if it has several
+            yield await self._bus.purge(days * DAY_SECONDS, stream=stream)
         for stream in _FINISHED_STATES:
             yield await self._bus.purge(days * DAY_SECONDS, stream=stream, keep=keep)
             dead = max(days, self._section.invalid_days)

@@ -18,6 +18,7 @@ from kingdom.court.cancellations import (
 )
 from kingdom.court.errors import InvalidDocument, InvalidId
 from kingdom.court.general.context import GeneralContext, GeneralDeps, TaskContext, TaskHistory, TaskProgress
+from kingdom.court.general.machine import SharedMachine
 from kingdom.court.general.reports import (
     ResultBuilder,
     outcome_of,
@@ -96,6 +97,7 @@ class General:
         self._finished: dict[str, int] = {}
         self._waiting = 0
         self._disabled = DisabledGenerals(services.home)
+        self._machine = SharedMachine(self._context)
         self._parked: dict[str, HeldTask] = {}  # tasks that wait for a condition outside
 
     # ── the role ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -105,7 +107,8 @@ class General:
         await self._context.workspace.prune()
         remove_stale_temporaries(self._context.home.general_memory(self.name))
         self._renewed = self._context.deps.monotonic()
-        recalled = await self._bus.recall(TASKS, worker=self.name, lease=LEASE_SECONDS)
+        recalled = await self._bus.recall(TASKS, worker=self._machine.worker, lease=LEASE_SECONDS)
+        self._machine.watch_leases(LEASE_SECONDS, self._abandon_all)
         begun = recently_started(self._context.home, self._context.clock()) if recalled else set()
         for delivery in recalled:
             await self._accept(delivery, begun)
@@ -115,6 +118,8 @@ class General:
 
     async def tick(self) -> float | None:
         """Renew leases, settle ended tasks, claim waiting ones."""
+        if self._machine.removed:
+            self._abandon_all()
         await self._renew_leases()
         await self._settle(await self._collect_ended())
         more = await self._claim_waiting()
@@ -161,6 +166,7 @@ class General:
         """Stop. Soldiers keep running and tasks stay claimed; the next process takes both over."""
         running: list[asyncio.Task[Any]] = [held.run for held in self._held.values() if held.run is not None]
         running += [self._cleanup] if self._cleanup is not None else []
+        self._machine.close()
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -176,9 +182,10 @@ class General:
         room = self._context.manifest.concurrency - sum(held.task_run is not None for held in self._held.values())
         if self.name in self._disabled:
             room = 0
-        wanted = [record.envelope.event_id for record in found[: max(room, 0)]]
+        wanted = self._machine.choose(found, max(room, 0))
         self._waiting = len(found) - len(wanted)
         await self._claim(wanted)
+        self._machine.slots.keep({held.task.id for held in self._held.values() if held.task_run is not None})
         return len(found) == _PEEK_LIMIT and len(found) < room
 
     async def _claim(self, ids: list[str]) -> None:
@@ -186,7 +193,7 @@ class General:
             return
         claimed = await self._bus.claim(
             TASKS,
-            worker=self.name,
+            worker=self._machine.worker,
             limit=len(ids),
             lease=LEASE_SECONDS,
             types=[self.name],
@@ -207,10 +214,12 @@ class General:
             self._request_from(task)
             await self._bus.settle(done=[delivery])
             return
+        await self._machine.fetch_results(task)
         held = self._held[task.id] = _HeldTask(task, delivery)
         held.result = stored_result(self._context, task.id)
         if held.result is None:
             held.task_run = TaskRun(self._context, task, delivery, begun=task.id in begun)
+            self._machine.slots.use(task.id)
 
     def _start_runs(self) -> None:
         """Start every task run that is not running."""
@@ -255,6 +264,15 @@ class General:
             else:
                 one.task_run.abandon()
         self._renewed = self._context.deps.monotonic()
+        self._machine.watch_leases(LEASE_SECONDS, self._abandon_all)
+
+    def _abandon_all(self) -> None:
+        """Stop all soldiers: other machines may take their tasks, as leases could not be renewed for example."""
+        for held in self._held.values():
+            if held.task_run is not None and held.result is None and not held.lost:
+                log.warning("%s: %s is left to other machines; its soldier is stopped", self.name, held.task.id)
+                held.lost = True
+                held.task_run.abandon()
 
     # ── settling ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -329,7 +347,7 @@ class General:
         parked: list[tuple[Delivery, float, str, str]] = []
         closed: list[_HeldTask] = []
         forgotten: list[str] = []  # tasks whose progress files can go
-        ended = list(ended)
+        ended = await self._still_held(ended)
         storing_error = await self._store_results(ended)
         for held in ended:
             if held.parked is not None:
@@ -354,11 +372,21 @@ class General:
         if storing_error is not None:
             raise storing_error
 
+    async def _still_held(self, ended: Iterable[_HeldTask]) -> list[_HeldTask]:
+        """Return the tasks that no other machine has taken over meanwhile: only their results count."""
+        held = {id(one.delivery): one for one in ended}
+        for delivery in await self._machine.lost([one.delivery for one in held.values()], LEASE_SECONDS):
+            one = held.pop(id(delivery))
+            log.warning("%s: another machine has taken over %s", self.name, one.task.id)
+            del self._held[one.task.id]
+        return list(held.values())
+
     async def _store_results(self, ended: Iterable[_HeldTask]) -> OSError | None:
         """Store all results in one batch; return one of the errors, if there were any."""
         new = {held.task.id: held for held in ended if held.result is not None and not held.stored}
         results = [held.result for held in new.values() if held.result is not None]
         errors = await store_results(self._context, *results)
+        await self._machine.report_results([result for result in results if result.task_id not in errors])
         for task_id, held in new.items():
             held.stored = task_id not in errors
         return next(iter(errors.values()), None)

@@ -14,6 +14,7 @@ from kingdom.base.text import storable
 from kingdom.base.times import epoch_seconds, utc_datetime
 from kingdom.court.king.cases import Case, PendingQuestion, title_of
 from kingdom.court.king.write_ahead_log import LogContents
+from kingdom.court.machines.exchange import reported_result
 from kingdom.court.models import DETECTED_BY, Event, Question, Result, Task, subject_of
 from kingdom.court.queues import MAX_DOCUMENT_BYTES, TASKS, all_documents
 from kingdom.journal.catalog import EventDispatched, TaskResumed
@@ -219,8 +220,8 @@ async def fail_lost_tasks(state: KingState, after: str) -> str:
         record = await state.bus.find(case.task)
         if record is not None and record.status in ("PENDING", "PROCESSING"):
             continue
-        if state.home.result(case.task).exists():
-            continue  # it ended just now
+        if state.home.result(case.task).exists() or await reported_result(state.bus, case.task) is not None:
+            continue  # it ended just now, or on another machine whose report is on its way
         if record is None:
             why = "it is no longer in a queue"
         elif record.status == "DEAD":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +11,8 @@ from kingdom.base.yamlfile import YamlProblem, load_yaml
 from kingdom.court.packages.manifest import Manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kingdom.court.home import Home
 
 MANIFEST_FILE: Final = "manifest.yaml"
@@ -55,6 +57,10 @@ class Generals:
     problems: list[str] = field(default_factory=list)
     broken: tuple[str, ...] = ()
     """The names of the invalid ones."""
+
+    def on(self, runs_here: Callable[[str], bool]) -> Generals:
+        """Return those that run on a machine."""
+        return replace(self, by_name={name: one for name, one in self.by_name.items() if runs_here(name)})
 
 
 def load_generals(home: Home) -> Generals:

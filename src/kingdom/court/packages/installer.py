@@ -179,7 +179,7 @@ def install_package(
         raise InvalidPackage(f"{source} is not a general: it has no {MANIFEST_FILE}")
     if source.is_relative_to(home.generals.resolve()):
         raise InvalidPackage(f"{source} is already installed: check it with kingdom general check {source.name}")
-    files = _package_files(source)
+    files = package_files(source)
     with _staging_folder(home) as staging:
         copy = staging / source.name
         for relative in files:
@@ -224,7 +224,7 @@ def _staging_folder(home: Home) -> Iterator[Path]:
             shutil.rmtree(staging, ignore_errors=True)
 
 
-def _package_files(source: Path) -> list[Path]:
+def package_files(source: Path) -> list[Path]:
     """Return the paths of a package's files, relative to its folder."""
     found: list[Path] = []
     size = 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kingdom.base.backoff import backoff
 from kingdom.court.bootstrap import UnknownRole, available_roles
+from kingdom.court.config import load_system
 from kingdom.court.packages.installed import Generals, GeneralsCache
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class WantedRoles:
     def __init__(self, home: Home, only: Sequence[str] | None, say: Announce) -> None:
         self._generals = GeneralsCache(home)
         self._fixed = available_roles(home)
+        self._runs_here = load_system(home).runs_here
         self._only = None if only is None else frozenset(only)
         self._say = say
         self._told: list[str] = []
@@ -90,6 +92,6 @@ class WantedRoles:
             for problem in problems:
                 self._say("supervisor", problem)
         wanted: dict[str, object] = dict.fromkeys(self._fixed)
-        wanted |= {name: general.manifest for name, general in found.by_name.items()}
+        wanted |= {name: general.manifest for name, general in found.by_name.items() if self._runs_here(name)}
         wanted |= {name: None for name in found.broken if name in running}
         return {name: made_from for name, made_from in wanted.items() if self._only is None or name in self._only}

@@ -1,0 +1,67 @@
+"""What this machine may take on: whether it takes part in the court, and how many soldiers run on it.
+
+A soldier needs a slot, which the process of its general holds. A slot is a locked file: the kernel releases it when the
+process dies, so no slot is lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kingdom.base.files import read_object, write_json
+from kingdom.base.locks import FileLock
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from kingdom.court.home import Home
+
+
+_STATE_FILE: Final = "machine.json"
+
+
+def machine_state(home: Home) -> str:
+    """Return the state of this machine in the court, as it was last read: ``active``, ``leaving``, ``removed``…"""
+    state = read_object(home.role("link") / _STATE_FILE).get("state")
+    return state if isinstance(state, str) else "active"
+
+
+def note_machine_state(home: Home, state: str) -> None:
+    """Keep the state of this machine for its generals."""
+    if machine_state(home) != state:
+        home.role("link").mkdir(parents=True, exist_ok=True)
+        write_json(home.role("link") / _STATE_FILE, {"state": state})
+
+
+class SoldierSlots:
+    """The slots of this machine that one general holds, by task. Without a limit there are no files."""
+
+    def __init__(self, home: Home, limit: int | None) -> None:
+        self._folder = home.state / "slots"
+        self._limit = limit
+        self._free: list[FileLock] = []
+        self._held: dict[str, FileLock] = {}
+
+    def reserve(self, count: int) -> int:
+        """Reserve up to ``count`` slots; return how many there are."""
+        if self._limit is None:
+            return count
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for number in range(self._limit):
+            if len(self._free) >= count:
+                break
+            if (slot := FileLock.take(self._folder / f"{number}.lock")) is not None:
+                self._free.append(slot)
+        return len(self._free)
+
+    def use(self, task_id: str) -> None:
+        """Give a reserved slot to a task. A task that runs already may have to do without one."""
+        if self._free and task_id not in self._held:
+            self._held[task_id] = self._free.pop()
+
+    def keep(self, running: Container[str]) -> None:
+        """Release the slots of all other tasks, and those that are reserved and not used."""
+        for task_id in [task_id for task_id in self._held if task_id not in running]:
+            self._held.pop(task_id).release()
+        while self._free:
+            self._free.pop().release()

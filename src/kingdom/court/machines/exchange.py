@@ -1,0 +1,124 @@
+"""The two streams between the machines of a court, and the results that travel in one of them.
+
+A result is published before its task is settled, so a task that has ended always has one: on the first machine, on its
+way there, or in the stream. The id of the report is that of the task, so a task has one result, whoever reports first.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.base.files import read_json, write_json
+from kingdom.bus import Envelope
+from kingdom.bus.delivery import Record
+from kingdom.court.home import check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from kingdom.bus import EventBus
+    from kingdom.court.home import Home
+    from kingdom.court.models import Result
+
+REPORTS: Final = "machine-reports"
+ORDERS: Final = "machine-orders"
+RESULT: Final = "result"  # types of reports
+JOURNAL: Final = "journal"
+LEDGER: Final = "ledger"
+FILE: Final = "file"
+CANCEL: Final = "cancel"
+_MAX_LEDGER_BYTES: Final = 1024 * 1024  # of a month's file, from its end: the runs of one task are near it
+log = logging.getLogger("kingdom.court.machines")
+
+
+async def declare_exchange(bus: EventBus) -> None:
+    """Create the two streams. Idempotent."""
+    for stream in (REPORTS, ORDERS):
+        await bus.declare(stream)
+
+
+def worker_name(general: str, machine: str | None) -> str:
+    """Return the name under which a general claims tasks: with its machine, if the court has several."""
+    return general if machine is None else f"{general}@{machine}"
+
+
+def machine_of(locked_by: str | None) -> str | None:
+    """Return the machine of the worker that holds a task: its name is before the token of the claim."""
+    return (locked_by or "").partition("/")[0].partition("@")[2] or None
+
+
+def result_id(task_id: str) -> str:
+    """Return the id of the report with a task's result."""
+    return f"{RESULT}:{check_name('task', task_id)}"
+
+
+async def publish_results(bus: EventBus, home: Home, machine: str, results: Iterable[Result]) -> None:
+    """Report results durably, each with the cost of its runs. A result that is known already is skipped."""
+    reports = []
+    for result in results:
+        lines = ledger_lines(home, result.task_id)
+        payload = {"machine": machine, "result": result.document(), "ledger": lines}
+        reports.append(Envelope(RESULT, payload, event_id=result_id(result.task_id), aggregate_id=machine))
+    if reports:
+        await bus.publish(REPORTS, reports)
+
+
+async def reported_result(bus: EventBus, task_id: str) -> dict[str, Any] | None:
+    """Return the result that some machine has reported, if there is one."""
+    record = await bus.find(result_id(task_id))
+    return None if record is None else _result_in(record)
+
+
+async def fetch_results(bus: EventBus, home: Home, task_id: str, limit: int = 50) -> bool:
+    """Bring the result of a task, and those of the tasks that it continues, into this home; tell whether it has one."""
+    found, wanted = False, task_id
+    for number in range(limit):
+        path = home.result(wanted)
+        document = read_json(path)
+        if document is None:
+            document = await reported_result(bus, wanted)
+            if document is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_json(path, document)
+        found = found or (number == 0 and document is not None)
+        before = document.get("original_task_id") if isinstance(document, dict) else None
+        if not isinstance(before, str):
+            break
+        wanted = before
+    return found
+
+
+def _result_in(record: Record) -> dict[str, Any] | None:
+    payload = record.envelope.payload
+    result = payload.get("result") if isinstance(payload, dict) else None
+    return result if isinstance(result, dict) else None
+
+
+def ledger_lines(home: Home, task_id: str) -> list[dict[str, Any]]:
+    """Return the ledger lines of a task's runs on this machine."""
+    found: list[dict[str, Any]] = []
+    for path in sorted(home.ledger.glob("*.jsonl"))[-2:]:  # a run may begin in one month and end in the next
+        for line in _last_lines(path):
+            if task_id.encode() in line:
+                try:
+                    document = json.loads(line)
+                except ValueError:
+                    continue  # a truncated line
+                if isinstance(document, dict) and document.get("task_id") == task_id:
+                    found.append(document)
+    return found
+
+
+def _last_lines(path: Path) -> list[bytes]:
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            start = max(0, file.tell() - _MAX_LEDGER_BYTES)
+            file.seek(start)
+            lines = file.read().split(b"\n")
+    except OSError:
+        return []
+    return lines[1:] if start else lines

@@ -1,0 +1,120 @@
+"""Join a court from a further machine, and leave it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from kingdom.base.files import read_object
+from kingdom.base.times import epoch_seconds
+from kingdom.court.config import load_system
+from kingdom.court.errors import CourtError
+from kingdom.court.init_home import HomeChoices, create_home
+from kingdom.court.machines.capacity import note_machine_state
+from kingdom.court.machines.registry import MachineRefused, Registry
+from kingdom.court.packages.installed import general_folders
+from kingdom.court.supervisor.record import running_supervisor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kingdom.court.config import MachineSection
+    from kingdom.court.home import Home
+    from kingdom.court.init_home import InitResult, SharedQueues
+
+_LOOK_SECONDS: Final = 0.5
+
+
+class NotJoined(CourtError):
+    """This machine is not one of several."""
+
+    code = "NOT_JOINED"
+
+
+def own_machine(home: Home) -> tuple[MachineSection, Registry]:
+    """Return the settings of this machine and the court's tables. Raises :class:`NotJoined`."""
+    system = load_system(home)
+    if system.machine is None:
+        raise NotJoined(
+            f"the court in {home.root} is on one machine: kingdom init --database creates one for several, "
+            "kingdom join adds a machine"
+        )
+    return system.machine, Registry(system.queue_url(home))
+
+
+async def create_first_machine(
+    root: Path, shared: SharedQueues, choices: HomeChoices, generals: tuple[str, ...] | None, *, force: bool
+) -> InitResult:
+    """Create the home of a court's first machine. Raises :class:`MachineRefused` when the database has a court."""
+    registry = Registry(shared.database)
+    await registry.setup()
+    first = next((one for one in await registry.machines() if not one.joined), None)
+    if first is not None:
+        raise MachineRefused(
+            f"the database has a court already, whose first machine is {first.name}: "
+            "kingdom join adds this machine to it, and another schema (?schema=NAME) holds another court"
+        )
+    result = await create_home(root, generals, force=force, choices=choices)
+    await registry.register(shared.machine, joined=False)
+    await registry.publish_packages(result.home)
+    return result
+
+
+async def join_court(root: Path, shared: SharedQueues, *, force: bool) -> tuple[InitResult, list[str]]:
+    """Create the home of a further machine; return it, and the generals that it has got.
+
+    Nothing is created when the database has no court, or a machine of this name, or not the generals that were named.
+    """
+    registry = Registry(shared.database)
+    await registry.setup()
+    machines = await registry.machines()
+    if not any(not one.joined for one in machines):
+        raise MachineRefused(
+            "the database has no court yet: run kingdom init --database on its first machine, and kingdom up there"
+        )
+    known = await registry.packages()
+    if unknown := [name for name in shared.generals or () if name not in known]:
+        raise MachineRefused(f"the court has no general {unknown[0]!r}: it has {', '.join(known) or 'none yet'}")
+    await registry.register(shared.machine, joined=True)
+    try:
+        result = await create_home(root, (), force=force, choices=HomeChoices(shared=shared))
+        changed = await registry.fetch_packages(result.home, shared.generals)
+    except BaseException:
+        await registry.set_state(shared.machine, "left")  # the name is free again
+        raise
+    return result, changed
+
+
+async def stop_claiming(home: Home) -> None:
+    """Claim nothing more on this machine."""
+    section, registry = own_machine(home)
+    await registry.set_state(section.name, "leaving")
+    note_machine_state(home, "leaving")
+
+
+def wait_for_tasks(home: Home, timeout: float) -> list[str]:
+    """Wait until the tasks of this machine have ended; return those that have not."""
+    since, deadline = time.time(), time.monotonic() + timeout
+    while (running := _running_tasks(home, since)) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    return running
+
+
+async def leave_court(home: Home) -> None:
+    """Take this machine off the court's list. What it still held goes to others when its leases end."""
+    section, registry = own_machine(home)
+    await registry.set_state(section.name, "left")
+
+
+def _running_tasks(home: Home, since: float) -> list[str]:
+    """Return the tasks that the generals of this machine hold; a general that has not reported since counts as one."""
+    supervisor = running_supervisor(home)
+    found: list[str] = []
+    for folder in general_folders(home):
+        beat = read_object(home.heartbeat(folder.name))
+        running = beat.get("running")
+        tasks = [one.get("task_id") for one in running if isinstance(one, dict)] if isinstance(running, list) else []
+        if not tasks and supervisor is not None and folder.name in supervisor.roles:
+            tasks = [] if (epoch_seconds(beat.get("ts")) or 0.0) > since else [folder.name]
+        found += map(str, tasks)
+    return found

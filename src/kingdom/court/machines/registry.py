@@ -1,0 +1,260 @@
+"""The tables of a court on several machines: its machines, and the packages of its generals.
+
+Times are those of the database: the clocks of the machines may differ, and by how much is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import io
+import json
+import tarfile
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+
+from kingdom.bus.errors import TransportUnavailable
+from kingdom.bus.eventbus import redact_url
+from kingdom.bus.transports.postgresql import split_url
+from kingdom.court.errors import CourtError, InvalidPackage
+from kingdom.court.packages.installed import general_folders
+from kingdom.court.packages.installer import install_package, package_files, remove_package
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection
+    from datetime import datetime
+
+    from kingdom.court.home import Home
+
+ALIVE_SECONDS: Final = 60.0  # a machine that was not seen for this long counts as gone
+_CONNECT_SECONDS: Final = 10.0
+_SETUP_LOCK: Final = 0x6D616368696E65  # "machine", of an advisory lock
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS court_machine (
+    name text PRIMARY KEY,
+    joined boolean NOT NULL,
+    joined_at timestamptz NOT NULL DEFAULT now(),
+    seen_at timestamptz NOT NULL DEFAULT now(),
+    clock_skew double precision NOT NULL DEFAULT 0,
+    state text NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'leaving', 'left', 'removed')),
+    report jsonb NOT NULL DEFAULT '{}'
+);
+CREATE TABLE IF NOT EXISTS court_package (
+    general text PRIMARY KEY,
+    digest text NOT NULL,
+    archive bytea NOT NULL,
+    published_at timestamptz NOT NULL DEFAULT now()
+);
+"""
+
+
+class MachineRefused(CourtError):
+    """A machine may not take part in the court."""
+
+    code = "MACHINE_REFUSED"
+
+
+class DamagedPackage(CourtError):
+    """A package does not have the digest that stands beside it."""
+
+    code = "DAMAGED_PACKAGE"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine of the court, as it last reported."""
+
+    name: str
+    joined: bool
+    joined_at: datetime
+    silent_seconds: float
+    """Since its last sign of life."""
+    clock_skew: float
+    """By how many seconds its clock is ahead of the database's."""
+    state: str
+    report: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def condition(self) -> str:
+        """``active``, ``silent``, ``leaving``, ``left`` or ``removed``."""
+        return "silent" if self.state == "active" and self.silent_seconds > ALIVE_SECONDS else self.state
+
+
+class Registry:
+    """The tables, each call with a connection of its own: there are few calls."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._dsn, options = split_url(url)
+        self._schema = options.get("schema")
+
+    async def setup(self) -> None:
+        """Create the tables. Several machines may do it at once."""
+        async with self._connected() as connection, connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _SETUP_LOCK)
+            await connection.execute("SELECT 1 FROM pg_catalog.pg_class LIMIT 1")  # or CREATE would not see the others'
+            await connection.execute(_TABLES)
+
+    async def register(self, name: str, *, joined: bool) -> None:
+        """Add a machine, or one that left. Raises :class:`MachineRefused` for the name of another that is active."""
+        async with self._connected() as connection:
+            added = await connection.fetchval(
+                "INSERT INTO court_machine (name, joined) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE "
+                "SET joined = $2, joined_at = now(), seen_at = now(), state = 'active', report = '{}' "
+                "WHERE court_machine.state = 'left' RETURNING name",
+                name,
+                joined,
+            )
+        if added is None:
+            raise MachineRefused(
+                f"the court has a machine named {name} already: choose another --name, "
+                f"or run kingdom machines remove {name} --forget first"
+            )
+
+    async def sign(self, name: str, *, joined: bool, report: dict[str, Any]) -> str:
+        """Write a sign of life; return the state of the machine: ``active``, ``leaving``, ``left`` or ``removed``."""
+        async with self._connected() as connection:
+            before = time.time()
+            now = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::double precision")
+            skew = (before + time.time()) / 2 - now
+            state: str = await connection.fetchval(
+                "INSERT INTO court_machine (name, joined, clock_skew, report) VALUES ($1, $2, $3, $4) "
+                "ON CONFLICT (name) DO UPDATE SET seen_at = now(), clock_skew = $3, report = $4 RETURNING state",
+                name,
+                joined,
+                skew,
+                json.dumps(report),
+            )
+        return state
+
+    async def machines(self) -> list[Machine]:
+        """Return all machines but those that left, the first machine first."""
+        async with self._connected() as connection:
+            rows = await connection.fetch(
+                "SELECT *, extract(epoch FROM now() - seen_at)::double precision AS silent FROM court_machine "
+                "WHERE state <> 'left' ORDER BY joined, name"
+            )
+        return [
+            Machine(
+                row["name"],
+                row["joined"],
+                row["joined_at"],
+                row["silent"],
+                row["clock_skew"],
+                row["state"],
+                json.loads(row["report"]),
+            )
+            for row in rows
+        ]
+
+    async def set_state(self, name: str, state: str) -> bool:
+        """Set the state of a machine; return False when there is none of this name."""
+        async with self._connected() as connection:
+            done: str = await connection.execute("UPDATE court_machine SET state = $2 WHERE name = $1", name, state)
+        return done != "UPDATE 0"
+
+    async def publish_packages(self, home: Home) -> None:
+        """Publish the packages of this home, and withdraw those that it has no more."""
+        packed = await asyncio.to_thread(_pack_all, home)
+        async with self._connected() as connection, connection.transaction():
+            known = dict(await connection.fetch("SELECT general, digest FROM court_package"))
+            for name, one in packed.items():
+                if one is not None and known.get(name) != one.digest:
+                    await connection.execute(
+                        "INSERT INTO court_package (general, digest, archive) VALUES ($1, $2, $3) "
+                        "ON CONFLICT (general) DO UPDATE SET digest = $2, archive = $3, published_at = now()",
+                        name,
+                        one.digest,
+                        one.archive,
+                    )
+            if gone := [name for name in known if name not in packed]:
+                await connection.execute("DELETE FROM court_package WHERE general = ANY($1)", gone)
+
+    async def packages(self) -> dict[str, str]:
+        """Return the digest of each general's package."""
+        async with self._connected() as connection:
+            return dict(await connection.fetch("SELECT general, digest FROM court_package ORDER BY general"))
+
+    async def fetch_packages(self, home: Home, only: Collection[str] | None) -> list[str]:
+        """Install what is new or has changed, remove what is gone; return the generals that changed.
+
+        Each archive is checked against its digest before it is unpacked, and the package as any other is.
+        """
+        there = {name: digest for name, digest in (await self.packages()).items() if only is None or name in only}
+        here = await asyncio.to_thread(_pack_all, home)
+        changed = [name for name, digest in there.items() if (one := here.get(name)) is None or one.digest != digest]
+        for name in changed:
+            async with self._connected() as connection:
+                row = await connection.fetchrow("SELECT digest, archive FROM court_package WHERE general = $1", name)
+            if row is not None:
+                await asyncio.to_thread(_unpack, home, name, row["digest"], row["archive"])
+        gone = [name for name in here if name not in there]
+        for name in gone:
+            await asyncio.to_thread(remove_package, home, name)
+        return [*changed, *gone]
+
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Any]:
+        settings = {"application_name": "kingdom machines"}
+        if self._schema:
+            settings["search_path"] = self._schema
+        try:
+            connection = await asyncpg.connect(
+                self._dsn, timeout=_CONNECT_SECONDS, server_settings=settings, statement_cache_size=0
+            )
+        except (OSError, asyncpg.PostgresError, TimeoutError) as error:
+            raise TransportUnavailable(f"cannot connect to {redact_url(self._url)}: {error}") from None
+        try:
+            yield connection
+        except (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError) as error:
+            raise TransportUnavailable(f"lost the connection to {redact_url(self._url)}: {error}") from None
+        finally:
+            with contextlib.suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                await connection.close(timeout=2)
+
+
+@dataclass(frozen=True, slots=True)
+class _PackedGeneral:
+    digest: str
+    archive: bytes
+
+
+def _pack_all(home: Home) -> dict[str, _PackedGeneral | None]:
+    """Pack all generals; None stands for one that cannot be packed, because somebody is changing it perhaps."""
+    found: dict[str, _PackedGeneral | None] = {}
+    for folder in general_folders(home):
+        try:
+            found[folder.name] = _pack(folder.resolve())
+        except (InvalidPackage, OSError):
+            found[folder.name] = None
+    return found
+
+
+def _pack(folder: Path) -> _PackedGeneral:
+    """Pack a general: the same bytes for the same files, on every machine."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for relative in sorted(package_files(folder)):
+            content = (folder / relative).read_bytes()
+            member = tarfile.TarInfo(relative.as_posix())
+            member.size = len(content)
+            member.mode = 0o755 if (folder / relative).stat().st_mode & 0o100 else 0o644
+            archive.addfile(member, io.BytesIO(content))
+    return _PackedGeneral(hashlib.sha256(made.getvalue()).hexdigest(), made.getvalue())
+
+
+def _unpack(home: Home, name: str, digest: str, archive: bytes) -> None:
+    if hashlib.sha256(archive).hexdigest() != digest:
+        raise DamagedPackage(f"the package of {name} in the database is damaged: its digest is not {digest[:12]}…")
+    with tempfile.TemporaryDirectory(prefix="kingdom-package-") as folder:
+        target = Path(folder) / name
+        target.mkdir()
+        with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+            opened.extractall(target, filter="data")
+        install_package(home, target, replace=home.general(name).exists())

@@ -1,0 +1,209 @@
+"""The role ``link``: connects the machines of a court.
+
+On a joined machine it reports to the first one, carries out its orders and keeps the packages of the generals up to
+date. On the first machine it takes in the reports, sends the orders and publishes the packages. On both it writes the
+sign of life that ``kingdom machines`` shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom import __version__
+from kingdom.base.inotify import MODIFY, MOVED_TO, FileWatcher
+from kingdom.bus import BusError, Envelope
+from kingdom.court.cancellations import cancel_requests, drop_request, request_cancel, requests_folder
+from kingdom.court.chamberlain.alerts import WarningLog
+from kingdom.court.chamberlain.cleanup import Cleanup, rotate_logs
+from kingdom.court.chamberlain.config import ChamberlainConfigFile
+from kingdom.court.chamberlain.sessions import LocalSoldierProcesses
+from kingdom.court.config import court_zone
+from kingdom.court.errors import CourtError, InvalidId
+from kingdom.court.machines.capacity import machine_state, note_machine_state
+from kingdom.court.machines.exchange import CANCEL, ORDERS, REPORTS, declare_exchange, machine_of
+from kingdom.court.machines.intake import Intake
+from kingdom.court.machines.registry import Registry
+from kingdom.court.machines.shipping import Shipper
+from kingdom.court.packages.installed import general_folders
+from kingdom.court.soldiers import all_soldiers
+from kingdom.journal import JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kingdom.court.config import MachineSection
+    from kingdom.court.loop import Services
+
+_SIGN_SECONDS: Final = 10.0  # between two signs of life, and two looks at the packages
+_LEASE_SECONDS: Final = 60.0
+_LAST_REPORT_SECONDS: Final = 5.0
+_CLEANUP_SECONDS: Final = 3600.0
+log = logging.getLogger("kingdom.court.machines")
+
+
+class Link:
+    """The role."""
+
+    name = "link"
+    interval = _SIGN_SECONDS
+
+    def __init__(self, services: Services, url: str, section: MachineSection) -> None:
+        self._services = services
+        self._home = services.home
+        self._bus = services.bus
+        self._section = section
+        self._machine = section.name
+        self._registry = Registry(url)
+        self._signed: float | None = None
+        self._state = machine_state(services.home)
+        self._trouble = ""
+        self._cleaned: float | None = None
+        self._caught_up = False  # everything of this machine's journal is reported
+
+    async def start(self) -> None:
+        """Create the streams and tables, and give back what a former process held."""
+        await declare_exchange(self._bus)
+        await self._registry.setup()
+        if self._section.joined:
+            self._shipper = Shipper(self._home, self._bus, self._machine)
+        else:
+            self._intake = Intake(self._services)
+            await self._intake.recall()
+
+    async def tick(self) -> float | None:
+        """Carry everything that waits, and sign."""
+        if self._section.joined:
+            await self._take_orders()
+            more = await self._shipper.ship()
+            self._caught_up = not more
+        else:
+            more = await self._intake.take()
+            await self._send_orders()
+        loop_time = asyncio.get_running_loop().time()
+        if self._signed is None or loop_time - self._signed >= _SIGN_SECONDS:
+            await self._sign()
+            self._signed = loop_time
+        return 0.0 if more else None
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` when a report or an order arrives, or when there is something to report or to order."""
+        undo = self._bus.subscribe(ORDERS if self._section.joined else REPORTS, wake)
+        watch = FileWatcher(asyncio.get_running_loop())
+        with contextlib.suppress(OSError):  # without inotify the interval is enough
+            self._home.logs.mkdir(parents=True, exist_ok=True)
+            if self._section.joined:
+                watch.add(self._home.logs, MODIFY | MOVED_TO, lambda _: wake())
+            else:
+                for folder in general_folders(self._home):
+                    requests = requests_folder(self._home, folder.name)
+                    requests.mkdir(parents=True, exist_ok=True)
+                    watch.add(requests, MOVED_TO, lambda _: wake())
+
+        def stop() -> None:
+            undo()
+            watch.close()
+
+        return stop
+
+    def report(self) -> Mapping[str, Any]:
+        """Report what was carried, and the trouble with it."""
+        carried = (
+            {"shipped_lines": self._shipper.shipped_lines}
+            if self._section.joined
+            else {"taken_reports": self._intake.taken}
+        )
+        trouble = {"trouble": self._trouble} if self._trouble else {}
+        return {"machine": self._machine, "state": self._state, **carried, **trouble}
+
+    async def stop(self) -> None:
+        """Report what the other roles did last: they have stopped before."""
+        if self._section.joined:
+            with contextlib.suppress(BusError, JournalError, OSError):  # reported at the next start
+                async with asyncio.timeout(_LAST_REPORT_SECONDS):
+                    while await self._shipper.ship():
+                        pass
+
+    # ── signs of life and packages ────────────────────────────────────────────────────────────────────────────
+
+    async def _sign(self) -> None:
+        self._state = await self._registry.sign(
+            self._machine, joined=self._section.joined, report=await asyncio.to_thread(self._own_report)
+        )
+        note_machine_state(self._home, self._state)
+        try:
+            if self._section.joined:
+                changed = await self._registry.fetch_packages(self._home, self._section.generals)
+                if changed:
+                    log.info("link: new packages: %s", ", ".join(changed))
+                await self._clean()
+            else:
+                await self._registry.publish_packages(self._home)
+            self._trouble = ""
+        except CourtError as error:
+            self._trouble = str(error)
+            log.warning("link: %s", error)
+
+    def _own_report(self) -> dict[str, Any]:
+        generals = [folder.name for folder in general_folders(self._home)]
+        wanted = self._section.generals
+        soldiers = [soldier for soldier in all_soldiers(self._home) if soldier.at_work]
+        return {
+            "version": __version__,
+            "generals": [name for name in generals if wanted is None or name in wanted],
+            "soldiers": [{"id": one.id, "task_id": one.task_id, "general": one.general} for one in soldiers],
+            "slots": self._section.soldiers,
+            "load": round(os.getloadavg()[0], 2),
+            "cores": os.cpu_count(),
+        }
+
+    async def _clean(self) -> None:
+        """Rotate logs and remove expired files of this machine, once an hour: it has no chamberlain."""
+        now = self._services.clock()
+        if self._cleaned is not None and 0 <= now - self._cleaned < _CLEANUP_SECONDS:
+            return
+        self._cleaned = now
+        loaded, warn = ChamberlainConfigFile(self._home).load(), WarningLog()
+        if not loaded.sound:  # the file may ask for longer retention than the defaults: remove nothing
+            return
+        section, zone = loaded.config.retention, court_zone(self._home)
+        emit = self._services.journal.emit
+        rotate_logs(self._home, datetime.fromtimestamp(now, zone), section.log_max_bytes, emit, warn)
+        cleanup = Cleanup(self._home, self._bus, LocalSoldierProcesses(self._home), section, now, warn)
+        async for _ in cleanup.run(with_journal=self._caught_up, with_queues=False):
+            pass
+
+    # ── orders ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _send_orders(self) -> None:
+        """Send each request to cancel a task to the machine that has it. The request stays until there is a result."""
+        for folder in general_folders(self._home):
+            for task_id, reason in cancel_requests(self._home, folder.name).items():
+                if self._home.result(task_id).exists():
+                    drop_request(self._home, folder.name, task_id)
+                    continue
+                record = await self._bus.find(task_id)
+                machine = machine_of(record.locked_by) if record is not None and record.status == "PROCESSING" else None
+                if machine is None or machine == self._machine:
+                    continue  # the general on this machine looks after it
+                payload = {"task_id": task_id, "general": folder.name, "reason": reason}
+                order = Envelope(machine, payload, event_id=f"{CANCEL}:{task_id}:{machine}", aggregate_id=task_id)
+                await self._bus.publish(ORDERS, order)
+
+    async def _take_orders(self) -> None:
+        """Hand the orders for this machine to its generals."""
+        claimed = await self._bus.claim(
+            ORDERS, worker=self._machine, types=[self._machine], limit=100, lease=_LEASE_SECONDS, max_attempts=1_000
+        )
+        for delivery in claimed:
+            payload = delivery.envelope.payload
+            try:
+                request_cancel(self._home, str(payload["general"]), str(payload["task_id"]), str(payload["reason"]))
+            except (InvalidId, KeyError, TypeError) as error:
+                await self._bus.settle(dead=[(delivery, "INVALID", f"not an order: {error}")])
+            else:
+                await self._bus.settle(done=[delivery])

@@ -1,0 +1,168 @@
+"""On a joined machine: report its journal, its costs and the files of finished tasks to the first machine.
+
+Each report has an id that is made from its place on this machine, so a report that is made again after a kill is
+skipped by the bus. Journal lines are reported in batches, in their order. A batch says where the next one begins: when
+a batch is known already, because the process was killed before it could note that, reading goes on from there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.base.files import read_object, write_json
+from kingdom.bus import Envelope
+from kingdom.court.errors import InvalidId
+from kingdom.court.machines.exchange import FILE, JOURNAL, LEDGER, REPORTS
+from kingdom.court.soldiers import soldiers_of_task
+from kingdom.journal import Cursor, InvalidCursor, Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from kingdom.bus import EventBus
+    from kingdom.court.home import Home
+
+_BATCH_LINES: Final = 500
+_BATCH_BYTES: Final = 512 * 1024
+_CHUNK_BYTES: Final = 256 * 1024
+_MAX_FILE_BYTES: Final = 64 * 1024 * 1024  # of a transcript; what is behind that stays on its machine
+_TASK_ENDS: Final = frozenset({"task.completed", "task.failed", "task.cancelled", "task.needs_human"})
+_RUN_FILES: Final = ("order.json", "identity.json", "exit.json", "outcome.json")
+
+
+class Shipper:
+    """Reports what is new on this machine. One process uses it."""
+
+    def __init__(self, home: Home, bus: EventBus, machine: str) -> None:
+        self._home = home
+        self._bus = bus
+        self._machine = machine
+        self._path = home.role("link") / "shipped.json"
+        state = read_object(self._path)
+        self._batch = state["batch"] if isinstance(state.get("batch"), int) else 0
+        self._months: dict[str, int] = {
+            month: offset for month, offset in _object(state.get("ledger")).items() if isinstance(offset, int)
+        }
+        try:
+            self._cursor = Cursor.from_dict(state["journal"]) if "journal" in state else None
+        except InvalidCursor:
+            self._cursor = None
+        self.shipped_lines = 0
+
+    async def ship(self) -> bool:
+        """Report what is new; return whether there may be more."""
+        await self._ship_ledger()
+        return await self._ship_journal()
+
+    async def _ship_journal(self) -> bool:
+        with Reader(self._home.journal, cursor=self._cursor) as reader:
+            lines, size = [], 0
+            for line in reader.read_lines():
+                lines.append(line.decode("utf-8", "replace"))
+                size += len(line)
+                if len(lines) == _BATCH_LINES or size >= _BATCH_BYTES:
+                    break
+            cursor = reader.cursor
+        if not lines:
+            return False
+        for task_id in _ended_tasks(lines):
+            await self._ship_task(task_id)
+        report = Envelope(
+            JOURNAL,
+            {"machine": self._machine, "batch": self._batch, "lines": lines, "next": cursor.to_dict()},
+            event_id=f"{JOURNAL}:{self._machine}:{self._batch}",
+            aggregate_id=self._machine,
+        )
+        if not await self._bus.publish(REPORTS, report):
+            record = await self._bus.find(report.event_id)
+            if record is not None:  # a former process sent it, with perhaps fewer lines
+                cursor = Cursor.from_dict(record.envelope.payload["next"])
+        self._cursor = cursor
+        self._batch += 1
+        self.shipped_lines += len(lines)
+        self._save()
+        return True
+
+    async def _ship_ledger(self) -> None:
+        """Report new ledger lines. The first machine counts each run once, however often it is reported."""
+        for path in sorted(self._home.ledger.glob("*.jsonl")):
+            offset = self._months.get(path.stem, 0)
+            with path.open("rb") as file:
+                file.seek(offset)
+                data = file.read(_BATCH_BYTES)
+            whole = data[: data.rfind(b"\n") + 1]
+            if not whole:
+                continue
+            lines = [one for line in whole.splitlines() if (one := _parsed(line)) is not None]
+            report = Envelope(
+                LEDGER,
+                {"machine": self._machine, "lines": lines},
+                event_id=f"{LEDGER}:{self._machine}:{path.stem}:{offset}",
+                aggregate_id=self._machine,
+            )
+            await self._bus.publish(REPORTS, report)
+            self._months[path.stem] = offset + len(whole)
+            self._save()
+
+    async def _ship_task(self, task_id: str) -> None:
+        """Report the files of a task that has ended: prompt, raw result, runs and transcripts."""
+        try:
+            paths = [*_task_files(self._home, task_id)]
+        except InvalidId:
+            return
+        for path in paths:
+            await self._bus.publish(REPORTS, [*self._chunks(path)])
+
+    def _chunks(self, path: Path) -> Iterator[Envelope]:
+        relative = path.relative_to(self._home.root).as_posix()
+        with path.open("rb") as file:
+            size = min(os.fstat(file.fileno()).st_size, _MAX_FILE_BYTES)
+            for offset in range(0, max(size, 1), _CHUNK_BYTES):
+                data = file.read(min(_CHUNK_BYTES, size - offset))
+                text = base64.b64encode(data).decode()
+                yield Envelope(
+                    FILE,
+                    {"machine": self._machine, "path": relative, "offset": offset, "data": text},
+                    event_id=f"{FILE}:{self._machine}:{relative.replace('/', ':')}:{offset}",
+                    aggregate_id=self._machine,
+                )
+
+    def _save(self) -> None:
+        journal = {} if self._cursor is None else {"journal": self._cursor.to_dict()}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self._path, {"batch": self._batch, "ledger": self._months, **journal})
+
+
+def _task_files(home: Home, task_id: str) -> Iterator[Path]:
+    wanted = [home.prompt(task_id), home.raw_result(task_id), home.soldier_id(task_id)]
+    for soldier in soldiers_of_task(home, task_id):
+        wanted += [soldier.folder / name for name in _RUN_FILES]
+        wanted += [soldier.transcript, soldier.errors]
+    yield from (path for path in wanted if path.is_file())
+
+
+def _ended_tasks(lines: Iterable[str]) -> list[str]:
+    found: dict[str, None] = {}
+    for line in lines:
+        document = _parsed(line.encode())
+        if document is not None and document.get("type") in _TASK_ENDS:
+            task_id = _object(document.get("data")).get("task_id")
+            if isinstance(task_id, str):
+                found[task_id] = None
+    return [*found]
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,264 @@
+"""A court on several machines: work goes where there is room, and the first machine knows of all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kingdom.agents.ledger import Ledger
+from kingdom.court.commands import answer_question, cancel_task
+from kingdom.court.general import machine as general_machine
+from kingdom.court.init_home import CannotInitHome, SharedQueues
+from kingdom.court.machines.joining import join_court
+from kingdom.court.machines.registry import DamagedPackage, MachineRefused, Registry
+from kingdom.court.soldiers import all_soldiers
+from tests.support.machines import Machine, eventually, first_machine, joined_machine
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+async def seat(tmp_path: Path, postgres_url: str) -> AsyncIterator[Machine]:
+    async with first_machine(tmp_path / "seat", postgres_url) as seat:
+        await Registry(postgres_url).publish_packages(seat.home)
+        seat.start("king", "link")
+        yield seat
+
+
+@pytest.fixture
+async def builder(tmp_path: Path, postgres_url: str, seat: Machine) -> AsyncIterator[Machine]:
+    async with joined_machine(tmp_path / "builder", postgres_url, "builder") as builder:
+        yield builder
+
+
+async def test_a_task_is_done_on_another_machine_and_everything_about_it_reaches_the_first(
+    seat: Machine, builder: Machine
+) -> None:
+    builder.start("link", "gen-quick")
+    await seat.emit(1)
+    (task_id,) = await eventually(seat.tasks)
+    result = await eventually(lambda: seat.result(task_id))
+    assert (result["status"], result["machine"]) == ("success", "builder")
+    await eventually(lambda: [line for line in seat.journal if line["type"] == "task.completed"])
+    ended = [line for line in seat.journal if line.get("data", {}).get("task_id") == task_id and "from" in line]
+    assert [line["type"] for line in ended] == [
+        "task.started",
+        "soldier.spawned",
+        "soldier.completed",
+        "task.completed",
+    ]
+    assert {line["from"].partition("/")[0] for line in ended} == {"builder"}
+    (soldier,) = await eventually(lambda: [one for one in all_soldiers(seat.home) if one.transcript.exists()])
+    (own,) = all_soldiers(builder.home)
+    assert soldier.transcript.read_bytes() == own.transcript.read_bytes()
+    assert not soldier.at_work
+    await builder.stop()
+    await seat.stop("link")
+    spent = Ledger(seat.home.ledger).totals(0)
+    assert (spent.runs, spent.cost_usd) == (1, 0.5)
+    assert len(next(seat.home.ledger.iterdir()).read_text().splitlines()) == 1  # a run is written once
+
+
+async def test_a_cancelled_task_is_ended_on_the_machine_that_has_it(seat: Machine, builder: Machine) -> None:
+    builder.start("link", "gen-endless")
+    await seat.emit(1, "gen-endless")
+    (task_id,) = await eventually(seat.tasks)
+    soldier = await eventually(lambda: next((one for one in all_soldiers(builder.home) if one.alive), None))
+    assert await seat.holder(task_id) == "gen-endless@builder"
+    await cancel_task(seat.services, task_id, "ada", "test")
+    result = await eventually(lambda: seat.result(task_id))
+    assert result["status"] == "cancelled"
+    assert not soldier.alive
+
+
+async def test_a_resumed_task_waits_for_the_machine_that_has_the_conversation(
+    seat: Machine, builder: Machine, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder.start("link", "gen-asks")
+    await seat.emit(1, "gen-asks")
+    (asked,) = await eventually(seat.tasks)
+    await eventually(lambda: seat.result(asked))
+    await builder.stop("gen-asks")
+    async with joined_machine(tmp_path / "other", postgres_url, "other") as other:
+        other.start("link", "gen-asks")
+        await eventually(lambda: [line for line in seat.journal if line["type"] == "task.needs_human"])
+        await answer_question(seat.services, asked, "yes", "ada", "test")
+        resumed = await eventually(lambda: _other(seat, asked))
+        assert await other.holder(resumed) is None  # it is left to the builder
+        builder.start("gen-asks")
+        result = await eventually(lambda: seat.result(resumed))
+        assert (result["machine"], result["summary"]) == ("builder", "the answer was yes")
+        await builder.stop("gen-asks")
+
+        await seat.emit(2, "gen-asks")
+        third = await eventually(lambda: _other(seat, asked, resumed))
+        await eventually(lambda: seat.result(third))
+        await other.stop("gen-asks")
+        monkeypatch.setattr(general_machine, "STICKY_SECONDS", 0.0)  # the machine does not come back
+        await eventually(lambda: len([one for one in seat.journal if one["type"] == "task.needs_human"]) == 2)
+        await answer_question(seat.services, third, "no", "ada", "test")
+        fourth = await eventually(lambda: _other(seat, asked, resumed, third))
+        builder.start("gen-asks")
+        assert (await eventually(lambda: seat.result(fourth)))["machine"] == "builder"
+        prompt = builder.home.prompt(fourth).read_text()  # a new conversation, which has to know what was said
+        assert "Release it?" in prompt
+        assert "\nno\n" in prompt
+
+
+async def _other(seat: Machine, *known: str) -> str | None:
+    return next((task_id for task_id in sorted(await seat.tasks()) if task_id not in known), None)
+
+
+async def test_what_a_machine_says_about_a_task_that_another_has_taken_over_is_not_heard(
+    seat: Machine, builder: Machine, tmp_path: Path, postgres_url: str, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kingdom.court.general import general
+
+    monkeypatch.setattr(general, "RENEWAL_SECONDS", 3600.0)
+    builder.start("link", "gen-endless")
+    await seat.emit(1, "gen-endless")
+    (task_id,) = await eventually(seat.tasks)
+    soldier = await eventually(lambda: next((one for one in all_soldiers(builder.home) if one.alive), None))
+    await sql.execute("UPDATE outbox_event SET locked_until = now() - interval '1 second' WHERE stream = 'tasks'")
+    async with joined_machine(tmp_path / "other", postgres_url, "other") as other:
+        other.start("link", "gen-endless")
+        await eventually(lambda: _held_by(seat, task_id, "gen-endless@other"))
+        os.kill(soldier.pid or 0, signal.SIGKILL)  # the first one ends, and its general has a result
+        await eventually(lambda: not soldier.alive)
+        await eventually(lambda: builder.home.heartbeat("gen-endless").read_text().count("soldier_id") == 0)
+        assert builder.result(task_id) is None
+        assert seat.result(task_id) is None
+        assert await seat.holder(task_id) == "gen-endless@other"
+        await cancel_task(seat.services, task_id, "ada", "test")
+        assert (await eventually(lambda: seat.result(task_id)))["machine"] == "other"
+
+
+async def _held_by(seat: Machine, task_id: str, worker: str) -> bool:
+    return await seat.holder(task_id) == worker
+
+
+async def test_soldiers_end_before_another_machine_may_take_their_tasks(
+    seat: Machine, builder: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(general_machine, "STOP_MARGIN_SECONDS", 59.0)  # of 60: the lease counts as lost after a second
+    builder.start("link", "gen-endless")
+    await seat.emit(1, "gen-endless")
+    soldier = await eventually(lambda: next((one for one in all_soldiers(builder.home) if one.alive), None))
+    await eventually(lambda: not soldier.alive)
+
+
+async def test_a_result_on_its_way_is_not_taken_for_a_lost_task(seat: Machine, builder: Machine) -> None:
+    await seat.stop("link")  # nothing is taken in
+    builder.start("gen-quick")
+    await seat.emit(1)
+    (task_id,) = await eventually(seat.tasks)
+    await eventually(lambda: _status_is(seat, task_id, "DONE"))
+    await seat.stop("king")
+    seat.home.heartbeat("king").unlink()
+    seat.start("king")
+    await eventually(lambda: seat.home.heartbeat("king").exists())  # its first look includes that for lost tasks
+    assert seat.result(task_id) is None
+    assert not [line for line in seat.journal if line["type"] == "task.failed"]
+    seat.start("link")
+    assert (await eventually(lambda: seat.result(task_id)))["status"] == "success"
+
+
+async def _status_is(seat: Machine, task_id: str, status: str) -> bool:
+    return (await seat.tasks())[task_id] == status
+
+
+async def test_a_machine_runs_no_more_soldiers_than_it_has_slots(
+    seat: Machine, tmp_path: Path, postgres_url: str
+) -> None:
+    async with joined_machine(tmp_path / "small", postgres_url, "small", soldiers=1) as small:
+        small.start("link", "gen-endless", "gen-quick")
+        await seat.emit(1, "gen-endless")
+        first = await eventually(lambda: next((one for one in all_soldiers(small.home) if one.alive), None))
+        await seat.emit(2)
+        second = await eventually(lambda: _other(seat, first.task_id))
+        await eventually(lambda: '"waiting": 1' in small.home.heartbeat("gen-quick").read_text().replace("\n", ""))
+        assert await seat.holder(second) is None
+        await cancel_task(seat.services, first.task_id, "ada", "test")
+        assert (await eventually(lambda: seat.result(second)))["status"] == "success"
+
+
+# ── joining and leaving ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_joining_needs_a_court_a_free_name_and_known_generals(tmp_path: Path, postgres_url: str) -> None:
+    async def join(name: str, generals: tuple[str, ...] | None = None) -> None:
+        await join_court(
+            tmp_path / name, SharedQueues(name, url=postgres_url, joined=True, generals=generals), force=False
+        )
+
+    with pytest.raises(MachineRefused, match="no court yet: run kingdom init --database"):
+        await join("builder")
+    async with first_machine(tmp_path / "seat", postgres_url) as seat:
+        await Registry(postgres_url).publish_packages(seat.home)
+        with pytest.raises(MachineRefused, match="a machine named seat already"):
+            await join_court(tmp_path / "x", SharedQueues("seat", url=postgres_url, joined=True), force=False)
+        with pytest.raises(MachineRefused, match="no general 'gen-none': it has gen-asks, gen-endless, gen-quick"):
+            await join("builder", ("gen-none",))
+        assert not (tmp_path / "x").exists()
+        assert not (tmp_path / "builder").exists()
+        (tmp_path / "full").mkdir()
+        (tmp_path / "full" / "file").touch()
+        with pytest.raises(CannotInitHome, match="is not empty"):
+            await join("full")
+        await join("builder", ("gen-quick",))
+        assert [one.name for one in (tmp_path / "builder/config/generals").iterdir() if one.is_dir()] == ["gen-quick"]
+        names = [one.name for one in await Registry(postgres_url).machines()]
+        assert names == ["seat", "builder"]  # the name of the refused one is free again
+        with pytest.raises(MachineRefused, match="whose first machine is seat: kingdom join adds this machine"):
+            async with first_machine(tmp_path / "second", postgres_url):
+                pass
+
+
+async def test_twenty_machines_set_up_the_tables_at_once(postgres_url: str) -> None:
+    await asyncio.gather(*(Registry(postgres_url).setup() for _ in range(20)))
+    await asyncio.gather(*(Registry(postgres_url).register(f"m{number}", joined=True) for number in range(20)))
+    assert len(await Registry(postgres_url).machines()) == 20
+
+
+async def test_a_changed_package_comes_and_a_damaged_one_does_not(
+    seat: Machine, builder: Machine, postgres_url: str, sql: Any
+) -> None:
+    registry = Registry(postgres_url)
+    prompt = seat.home.general("gen-quick") / "prompt.md"
+    prompt.write_text("Do it well.\n{{ report }}\n")
+    shutil.rmtree(seat.home.general("gen-asks"))
+    await registry.publish_packages(seat.home)
+    assert sorted(await registry.fetch_packages(builder.home, None)) == ["gen-asks", "gen-quick"]
+    assert (builder.home.general("gen-quick") / "prompt.md").read_text() == prompt.read_text()
+    assert not builder.home.general("gen-asks").exists()
+    assert await registry.fetch_packages(builder.home, None) == []
+
+    await sql.execute("UPDATE court_package SET archive = archive || 'x'::bytea, digest = 'other'")
+    with pytest.raises(DamagedPackage, match="is damaged"):
+        await registry.fetch_packages(builder.home, None)
+    assert (builder.home.general("gen-quick") / "prompt.md").read_text() == prompt.read_text()
+
+
+async def test_a_removed_machine_ends_its_soldiers_and_claims_nothing_more(
+    seat: Machine, builder: Machine, postgres_url: str
+) -> None:
+    from kingdom.court.machines.capacity import note_machine_state
+
+    builder.start("gen-endless")
+    await seat.emit(1, "gen-endless")
+    soldier = await eventually(lambda: next((one for one in all_soldiers(builder.home) if one.alive), None))
+    assert await Registry(postgres_url).set_state("builder", "removed")
+    state = await Registry(postgres_url).sign("builder", joined=True, report={})
+    assert state == "removed"
+    note_machine_state(builder.home, state)
+    await seat.emit(2, "gen-endless")  # wakes the general
+    await eventually(lambda: not soldier.alive)
+    await builder.stop("gen-endless")
+    assert [await seat.holder(task_id) for task_id in sorted(await seat.tasks())][1:] == [None]

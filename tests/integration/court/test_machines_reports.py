@@ -1,0 +1,199 @@
+"""Reports between machines arrive once and in order, wherever either side is killed."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kingdom.agents.ledger import Ledger
+from kingdom.bus import Envelope
+from kingdom.court.machines.exchange import FILE, JOURNAL, LEDGER, REPORTS, RESULT, declare_exchange
+from kingdom.court.machines.intake import Intake
+from kingdom.court.machines.shipping import Shipper
+from kingdom.journal.catalog import TaskStarted
+from tests.support.machines import Machine, first_machine, joined_machine
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+async def seat(tmp_path: Path, postgres_url: str) -> AsyncIterator[Machine]:
+    async with first_machine(tmp_path / "seat", postgres_url) as seat:
+        await declare_exchange(seat.services.bus)
+        yield seat
+
+
+@pytest.fixture
+async def builder(tmp_path: Path, postgres_url: str, seat: Machine) -> AsyncIterator[Machine]:
+    async with joined_machine(tmp_path / "builder", postgres_url, "builder") as builder:
+        yield builder
+
+
+class _Killed(BaseException):
+    """Stands for kill -9: nothing handles it."""
+
+
+def _write(builder: Machine, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        builder.services.journal.emit(TaskStarted(f"task-{number}"), "gen-quick")
+
+
+def _arrived(seat: Machine) -> list[str]:
+    return [line["data"]["task_id"] for line in seat.journal if line["type"] == "task.started"]
+
+
+async def _ship_all(shipper: Shipper) -> None:
+    while await shipper.ship():
+        pass
+
+
+async def _take_all(intake: Intake) -> None:
+    while await intake.take():
+        pass
+
+
+async def test_journal_lines_arrive_once_and_in_order_whichever_call_the_shipping_process_dies_in(
+    seat: Machine, builder: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before and after each publish and each save, then started again with more lines than before."""
+    written = 0
+    for victim in ("publish-before", "publish-after", "save-before", "save-after"):
+        _write(builder, written, 5)
+        written += 5
+        shipper = Shipper(builder.home, builder.services.bus, "builder")
+        with monkeypatch.context() as patch:
+            _kill_in(patch, shipper, victim)
+            with pytest.raises(_Killed):
+                await _ship_all(shipper)
+        _write(builder, written, 3)
+        written += 3
+        await _ship_all(Shipper(builder.home, builder.services.bus, "builder"))
+        await _take_all(Intake(seat.services))
+        assert _arrived(seat) == [f"task-{number}" for number in range(written)], victim
+
+
+def _kill_in(patch: pytest.MonkeyPatch, shipper: Shipper, victim: str) -> None:
+    bus, what = shipper._bus, victim.partition("-")[0]
+    real: Any = bus.publish if what == "publish" else shipper._save
+
+    async def publish(*args: Any, **options: Any) -> list[str]:
+        if victim == "publish-before":
+            raise _Killed
+        await real(*args, **options)
+        raise _Killed
+
+    def save() -> None:
+        if victim == "save-before":
+            raise _Killed
+        real()
+        raise _Killed
+
+    patch.setattr(bus, "publish", publish) if what == "publish" else patch.setattr(shipper, "_save", save)
+
+
+@pytest.mark.parametrize("lines_written", [0, 1, 4, 5])
+async def test_journal_lines_are_written_once_when_the_first_machine_dies_while_it_takes_them_in(
+    seat: Machine, builder: Machine, lines_written: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(builder, 0, 5)
+    await _ship_all(Shipper(builder.home, builder.services.bus, "builder"))
+    journal = seat.services.journal
+    copy = journal.copy
+
+    def dies(lines: list[bytes]) -> None:
+        copy(lines[:lines_written])
+        raise _Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "copy", dies)
+        patch.setattr(seat.services.bus, "settle", _never)
+        patch.setattr(seat.services.bus, "release", _never)
+        with pytest.raises(_Killed):
+            await Intake(seat.services).take()
+    intake = Intake(seat.services)
+    await intake.recall()
+    await _take_all(intake)
+    assert _arrived(seat) == [f"task-{number}" for number in range(5)]
+
+
+async def _never(*_: Any, **__: Any) -> None:
+    raise _Killed
+
+
+async def test_a_full_disk_keeps_reports_and_their_order(
+    seat: Machine, builder: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in (0, 5):
+        _write(builder, first, 5)
+        await Shipper(builder.home, builder.services.bus, "builder").ship()
+    intake = Intake(seat.services)
+    journal = seat.services.journal
+    copy = journal.copy
+
+    def full(lines: list[bytes]) -> None:
+        copy(lines[:2])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "copy", full)
+        with pytest.raises(OSError, match="No space"):
+            await intake.take()
+    await _take_all(intake)
+    assert _arrived(seat) == [f"task-{number}" for number in range(10)]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "config/system.yaml",
+        "state/king/log.jsonl",
+        "logs/sessions/../../config/trust.yaml",
+        "/etc/passwd",
+        "logs/x.json",
+    ],
+)
+async def test_a_machine_can_write_only_the_files_of_its_runs(seat: Machine, path: str) -> None:
+    before = sorted(one.read_bytes() for one in seat.home.config.rglob("*") if one.is_file())
+    payload = {"machine": "evil", "path": path, "offset": 0, "data": base64.b64encode(b"mine").decode()}
+    await seat.services.bus.publish(REPORTS, Envelope(FILE, payload))
+    await Intake(seat.services).take()
+    (letter,) = await seat.services.bus.dead(REPORTS)
+    assert "may not write" in (letter.error_message or "")
+    assert sorted(one.read_bytes() for one in seat.home.config.rglob("*") if one.is_file()) == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        (RESULT, {"machine": "evil", "result": {"task_id": "../../x"}}),
+        (RESULT, {"machine": "evil", "result": None}),
+        (JOURNAL, {"machine": "evil", "lines": "all"}),
+        (JOURNAL, {"lines": []}),
+        ("other", {"machine": "evil"}),
+        (FILE, {"machine": "evil", "path": "logs/sessions/a.json", "offset": -1, "data": ""}),
+        (FILE, {"machine": "evil", "path": "logs/sessions/a.json", "offset": 0, "data": "%"}),
+    ],
+)
+async def test_an_invalid_report_is_set_aside_and_the_next_one_is_taken_in(
+    seat: Machine, kind: str, payload: dict[str, Any]
+) -> None:
+    line = json.dumps({"ts": "2026-02-07T10:00:00Z", "type": "task.started", "actor": "g", "data": {"task_id": "t"}})
+    good = Envelope(JOURNAL, {"machine": "m", "batch": 0, "lines": [line, "no JSON", 7]})
+    await seat.services.bus.publish(REPORTS, Envelope(kind, payload), good)
+    await Intake(seat.services).take()
+    assert len(await seat.services.bus.dead(REPORTS)) == 1
+    assert _arrived(seat) == ["t"]
+
+
+async def test_costs_are_counted_once_however_often_they_are_reported(seat: Machine) -> None:
+    line = {"ts": "2026-02-07T10:00:00.000Z", "run_id": "r1", "general": "gen-quick", "cost_usd": 0.25}
+    for _ in range(3):
+        await seat.services.bus.publish(REPORTS, Envelope(LEDGER, {"machine": "m", "lines": [line, "x", {}]}))
+    await Intake(seat.services).take()
+    assert Ledger(seat.home.ledger).totals(0).cost_usd == 0.25
+    assert len((seat.home.ledger / "2026-02.jsonl").read_text().splitlines()) == 1
