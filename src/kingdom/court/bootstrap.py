@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError, InvalidConfig
 from kingdom.court.loop import Services
+from kingdom.court.machines.capacity import load_machine
 from kingdom.court.queues import declare_queues, open_queues
 from kingdom.journal import Journal
 
@@ -78,7 +79,7 @@ def available_roles(home: Home | None = None) -> list[str]:
     further = sorted(_plugin_roles())
     if home is None:
         return fixed + further
-    machine = load_system(home).machine
+    machine = load_machine(home)
     if machine is not None and machine.joined:
         return [LINK]
     linked = [] if machine is None else [LINK]

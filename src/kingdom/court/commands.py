@@ -22,6 +22,7 @@ from kingdom.court.queues import (
     EVENTS,
     TASKS,
     all_documents,
+    document_from_record,
     find_document,
     is_answered,
     is_cancelled,
@@ -226,9 +227,8 @@ async def _find_outcome(services: Services, event_id: str) -> EventOutcome | Non
         return EventOutcome(event_id, "discarded", discarded=reason, known_types=nearest)
     if record.status == "DONE":
         summary = found.get("summary") or found.get("error") or ""
-        return EventOutcome(
-            event_id, str(record.envelope.payload.get("status")), task_id, found.get("status"), str(summary)
-        )
+        status = document_from_record(record).state  # a database keeps the document as published
+        return EventOutcome(event_id, status, task_id, found.get("status"), str(summary))
     if found.get("status") == "needs_human":
         question = found.get("question")
         text = question.get("text") if isinstance(question, dict) else found.get("summary")

@@ -415,10 +415,6 @@ class SystemConfig(ConfigSection):
             raise ValueError("machine: a court on several machines has its queues in PostgreSQL: set queue.transport")
         return self
 
-    def runs_here(self, general: str) -> bool:
-        """Whether a general runs on this machine."""
-        return self.machine is None or self.machine.runs(general)
-
     def queue_url(self, home: Home) -> str:
         """Return the URL of the queues. Raises :class:`InvalidConfig` when ``transport_env`` is not set."""
         if self.queue.transport_env is not None:

@@ -21,6 +21,7 @@ from kingdom.court.envoy.config import ENVOY_FILE as ENVOY
 from kingdom.court.envoy.config import load_envoy, slack_tokens
 from kingdom.court.errors import CourtError, InvalidConfig
 from kingdom.court.loop import Services
+from kingdom.court.machines.capacity import runs_here
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.packages.installer import check_package
 from kingdom.court.patterns import matches_any
@@ -254,8 +255,7 @@ async def check_engines(generals: Generals, engines: Mapping[str, Engine | InPro
 
 async def engine_problems(home: Home) -> list[str]:
     """Return why generals cannot work now: engines that are missing or cannot be used. Their tasks are held back."""
-    system = load_system(home)
-    checks = await check_engines(load_generals(home).on(system.runs_here), configured_engines(system))
+    checks = await check_engines(load_generals(home).on(runs_here(home)), configured_engines(load_system(home)))
     return [
         f"{check.message} ({check.hint}): tasks wait until it is there" for check in checks if check.level == "error"
     ]

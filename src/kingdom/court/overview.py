@@ -22,6 +22,7 @@ from kingdom.court.budget import cost_summary
 from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError
 from kingdom.court.king.admission import HealthGate
+from kingdom.court.machines.capacity import runs_here
 from kingdom.court.packages.installed import GeneralsCache, held_tasks, load_generals
 from kingdom.court.problems import (
     API_CONFIG,
@@ -292,8 +293,7 @@ def _soldiers(soldiers: Iterable[Soldier], now: float) -> list[RunningSoldier]:
 def _roles(home: Home, now: float) -> list[RoleState]:
     record = running_supervisor(home)
     recorded = record.roles if record else {}
-    runs_here = load_system(home).runs_here
-    names = {*available_roles(home), *filter(runs_here, load_generals(home).by_name), *recorded}
+    names = {*available_roles(home), *load_generals(home).on(runs_here(home)).by_name, *recorded}
     found = []
     for name in sorted(names, key=lambda one: (stop_order(one), one)):
         beat = read_object(home.heartbeat(name))

@@ -10,14 +10,31 @@ from typing import TYPE_CHECKING, Final
 
 from kingdom.base.files import read_object, write_json
 from kingdom.base.locks import FileLock
+from kingdom.court.config import load_system
+from kingdom.court.errors import CourtError
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Container
 
+    from kingdom.court.config import MachineSection
     from kingdom.court.home import Home
 
 
 _STATE_FILE: Final = "machine.json"
+
+
+def load_machine(home: Home) -> MachineSection | None:
+    """Return the section about this machine; None without one, and while the configuration is invalid."""
+    try:
+        return load_system(home).machine
+    except CourtError:
+        return None
+
+
+def runs_here(home: Home) -> Callable[[str], bool]:
+    """Return a function that tells whether a general runs on this machine."""
+    machine = load_machine(home)
+    return (lambda _: True) if machine is None else machine.runs
 
 
 def machine_state(home: Home) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kingdom.base.backoff import backoff
 from kingdom.court.bootstrap import UnknownRole, available_roles
-from kingdom.court.config import load_system
+from kingdom.court.machines.capacity import runs_here
 from kingdom.court.packages.installed import Generals, GeneralsCache
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class WantedRoles:
     def __init__(self, home: Home, only: Sequence[str] | None, say: Announce) -> None:
         self._generals = GeneralsCache(home)
         self._fixed = available_roles(home)
-        self._runs_here = load_system(home).runs_here
+        self._runs_here = runs_here(home)
         self._only = None if only is None else frozenset(only)
         self._say = say
         self._told: list[str] = []

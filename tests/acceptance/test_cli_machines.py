@@ -1,0 +1,104 @@
+"""``kingdom init --database``, ``join``, ``machines``, ``leave``: as a person types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import kingdom
+from tests.support.courts import Court, until
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
+
+
+def _machines(home: Path) -> dict[str, dict[str, Any]]:
+    done = kingdom("machines", "ls", "--json", KINGDOM_HOME=str(home))
+    assert done.returncode == 0, done.stderr
+    return {one["name"]: one for one in json.loads(done.stdout)["machines"]}
+
+
+def test_a_machine_joins_works_for_the_court_and_leaves(tmp_path: Path, postgres_url: str) -> None:
+    seat, builder = Court(tmp_path / "seat"), Court(tmp_path / "builder")
+    done = kingdom("init", str(seat.root), "--database", postgres_url, "--machine", "seat", "--general", "gen-briefing")
+    assert done.returncode == 0, done.stderr
+    assert "kingdom join" in done.stdout
+    settings = seat.root / "config" / "system.yaml"
+    settings.write_text(settings.read_text().replace("  name: seat\n", "  name: seat\n  generals: []\n"))
+    (seat.root / "worker.py").write_text("")
+    scripted = {"name": "scripted", "options": {"script": [{"result": {"status": "success", "summary": "it is done"}}]}}
+    seat.install("gen-test", engine=scripted)
+    with seat.up():
+        seat.wait_for_roles("king", "link")
+        done = kingdom("join", postgres_url, "--name", "builder-2", "--dir", str(builder.root), "--soldiers", "2")
+        assert done.returncode == 0, done.stderr
+        assert "builder-2 is a machine of the court now" in done.stdout
+        with builder.up():
+            builder.wait_for_roles("link", "gen-test")
+            assert set(builder.pids()) == {"link", "gen-test", "gen-briefing"}
+            done = seat.run("emit", "test.work", "--wait")
+            assert done.returncode == 0, done.stderr
+            assert "success. it is done" in done.stdout
+            task_id = done.stdout.split()[1].rstrip(":")
+            assert "gen-test with scripted scripted on builder-2" in seat.run("task", "show", task_id).stdout
+            known = until(lambda: (found := _machines(seat.root))["builder-2"].get("generals") and found, "a report")
+            assert (known["seat"]["generals"], known["seat"]["state"]) == ([], "active")
+            assert (known["builder-2"]["generals"], known["builder-2"]["slots"]) == (["gen-briefing", "gen-test"], 2)
+            table = seat.run("machines", "ls").stdout
+            assert "seat (here)" in table
+            assert "0 of 2" in table
+            done = builder.run("leave")
+            assert done.stdout.startswith("builder-2 has left the court")
+            assert "builder-2" not in _machines(seat.root)
+            assert builder.pids() == {}
+        done = kingdom("join", postgres_url, "--name", "builder-2", "--dir", str(tmp_path / "again"))
+        assert done.returncode == 0, done.stderr  # the name is free
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["join"], "give the URL of the database, or --database-env NAME for one with a password"),
+        (
+            ["join", "{url}", "--name", "Builder 2"],
+            "--name 'Builder 2': small letters, digits and -, such as builder-2",
+        ),
+        (["join", "sqlite:///x.db"], "is not a PostgreSQL: postgresql://host/database"),
+        (["join", "postgresql://me:secret@db.example/court"], "put the URL into an environment variable"),
+        (["join", "--database-env", "NO_SUCH_NAME"], "the environment variable NO_SUCH_NAME is not set"),
+        (["join", "postgresql://127.0.0.1:1/court"], "cannot connect to postgresql://127.0.0.1:1/court"),
+        (["join", "{url}"], "the database has no court yet: run kingdom init --database on its first machine"),
+        (["init", "x", "--machine", "seat"], "--machine needs --database"),
+    ],
+)
+def test_what_cannot_be_joined_is_said_and_nothing_is_created(
+    tmp_path: Path, postgres_url: str, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = kingdom(*(one.replace("{url}", postgres_url) for one in arguments))
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert "secret" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_court_on_one_machine_has_no_machines(tmp_path: Path) -> None:
+    court = Court(tmp_path / "court")
+    court.make()
+    for command in (["machines", "ls"], ["leave"], ["machines", "remove", "x", "--yes"]):
+        done = court.run(*command)
+        assert done.returncode == 1
+        assert "is on one machine: kingdom init --database creates one for several" in done.stderr
+
+
+def test_the_first_machine_cannot_leave_and_an_unknown_one_cannot_be_removed(tmp_path: Path, postgres_url: str) -> None:
+    court = Court(tmp_path / "court")
+    assert kingdom("init", str(court.root), "--database", postgres_url, "--machine", "seat").returncode == 0
+    assert "seat is the first machine of the court, which cannot leave" in court.run("leave").stderr
+    assert "the court has no machine 'x'" in court.run("machines", "remove", "x", "--yes").stderr
+    assert "seat is this machine: kingdom leave" in court.run("machines", "remove", "seat", "--yes").stderr
+    done = kingdom("init", str(tmp_path / "other"), "--database", postgres_url)
+    assert "the database has a court already, whose first machine is seat" in done.stderr
