@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import re
@@ -94,6 +95,32 @@ def test_any_folder_is_served_and_the_token_is_shown_only_when_asked_for(tmp_pat
     assert not record_path(tmp_path).exists()
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "token"]
     assert not [path for path in written if token_of(tmp_path).encode() in path.read_bytes()]
+
+
+def test_a_person_s_token_is_made_used_listed_and_revoked_by_the_command_line(tmp_path: Path) -> None:
+    at = ("--home", str(tmp_path))
+    with web(tmp_path) as (_, url):
+        made = json.loads(kingdom("token", "add", "ann", "--role", "answer", *at, "--json").stdout)
+        assert made["link"] == f"{url}/login?token={made['token']}"
+        headers = {"Authorization": f"Bearer {made['token']}"}
+
+        def session() -> httpx.Response:
+            return httpx.get(f"{url}/api/session", headers=headers, trust_env=False, timeout=30)
+
+        assert session().json()["data"]["name"] == "ann"
+        again = kingdom("token", "add", "ann", *at)
+        assert (again.returncode, again.stderr.count("\n")) == (1, 1)
+        assert "kingdom token rm ann" in again.stderr
+        (listed,) = json.loads(kingdom("token", "ls", *at, "--json").stdout)["tokens"]
+        assert (listed["name"], listed["role"]) == ("ann", "answer")
+        assert listed["last_used_at"] is not None
+        assert "ann" in kingdom("token", "ls", *at).stdout
+        assert kingdom("token", "rm", "ann", *at).returncode == 0
+        assert session().status_code == 401
+        gone = kingdom("token", "rm", "ann", *at)
+        assert (gone.returncode, gone.stderr) == (1, "error: there is no token of 'ann': kingdom token ls lists them\n")
+    refused = kingdom("token", "add", "a b", *at)
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
 
 
 def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:

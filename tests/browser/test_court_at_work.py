@@ -58,7 +58,7 @@ async def test_a_question_is_answered_in_words_on_the_page_of_its_task(place: Pl
         await expect(page.locator(".k-asking")).to_have_count(0)
         asked = page.url.rpartition("/")[2]
         answer = page.locator(".k-answered")
-        await expect(answer).to_contain_text("dashboard answered, 20")
+        await expect(answer).to_contain_text("owner answered, 20")
         await expect(answer).to_contain_text(": on Monday, with care")
         await expect(page.locator("[data-status]")).to_have_attribute("data-status", "answered")
         followed = answer.get_by_role("link")
@@ -67,7 +67,7 @@ async def test_a_question_is_answered_in_words_on_the_page_of_its_task(place: Pl
         await page.wait_for_url(f"**/tasks/{resumed}")
         await expect(page.locator("#main")).to_contain_text("v3.0.0 is prepared: on Monday, with care")
     assert resumed != asked
-    for locale, shown, said in (("en", "answered", "dashboard answered, 20"), ("ko", "답변됨", "dashboard의 답변, 20")):
+    for locale, shown, said in (("en", "answered", "owner answered, 20"), ("ko", "답변됨", "owner의 답변, 20")):
         async with place.visitor.page("/tasks?status=answered", locale=locale) as page:
             row = await _row_of(page, f"{asked}{shown}")
             await expect(row).to_contain_text(said)

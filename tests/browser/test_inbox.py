@@ -162,7 +162,7 @@ async def test_items_are_muted_and_shown_again(visitor: Visitor) -> None:
         folded = page.locator(".k-muted-items")
         await expect(folded.locator("summary")).to_have_text("Muted: 1")
         await folded.locator("summary").click()
-        await expect(folded).to_contain_text("muted by dashboard")
+        await expect(folded).to_contain_text("muted by owner")
         await shoot(page, "inbox-muted")
         assert await barriers(page) == []
         await folded.get_by_role("button", name="Show again").click()

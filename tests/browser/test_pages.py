@@ -13,6 +13,7 @@ from kingdom.bus import EventBus
 from kingdom.court.models import Event, Message, timestamp
 from kingdom.court.queues import EVENTS, MESSAGES, open_queues, put_documents
 from kingdom.web.dashboard.words import TEXTS
+from kingdom.web.security.tokens import TokenStore
 from tests.support.browser import (
     DESKTOP,
     LOOKS,
@@ -44,6 +45,7 @@ PAGES = [
     ("bus", "/bus?bus=court&stream=events"),
     ("logs", "/logs"),
     ("settings", "/settings"),
+    ("people", "/people"),
 ]
 PROMISED = {
     "court": [RUNNING, ASKING, FAILED, "Release v2.4.0 today?", "reading the change", "$2.50 of $10.00", "king"],
@@ -57,6 +59,7 @@ PROMISED = {
     "messages": [MESSAGE, "It went wrong.", FAILED, "no such channel"],
     "message": [MESSAGE, "It went wrong.", "no such channel", FAILED],
     "settings": ["config/system.yaml", "budget.daily_usd", "10.0", "kingdom web --new-token"],
+    "people": ["ann@example.org", "bob"],
     "logs": ["task.failed", "no such file", "gen-pr", RUNNING, "event.discarded"],
     "bus": ["NO_GENERAL", "nobody subscribes to it", f"evt-github-{FAILED}"],
 }
@@ -68,6 +71,8 @@ async def visitor(browser: Browser, tmp_path_factory: pytest.TempPathFactory) ->
     root = tmp_path_factory.mktemp("seen")
     court = SeenCourt(root)
     await court.fill("Release v2.4.0 today?")
+    TokenStore(root).add("ann@example.org", "operate")
+    TokenStore(root).add("bob", "look")
     async with open_queues(court.home.queue_url) as bus:
         (held,) = await bus.claim(EVENTS, worker="king", ids=[f"evt-github-{FAILED}"], lease=60)
         await bus.settle(dead=[(held, "NO_GENERAL", "nobody subscribes to it")])

@@ -36,6 +36,7 @@ class WebCourt:
 
     def __init__(self, home: Home, web: Web) -> None:
         self.home = home
+        self.web = web
         self.context, self.app, self.client = web
         self._news = asyncio.Event()
 

@@ -65,6 +65,7 @@ SECTIONS: Final[dict[str, tuple[CommandSpec, ...]]] = {
         CommandSpec("sandbox", "court.sandbox:app", "Prove the sandbox of agents, or look around in it."),
         CommandSpec("metrics", "court.inspection:metrics", "Print or serve the metrics of the court for Prometheus."),
         CommandSpec("web", "web:web", "Serve the dashboard, the API and live events."),
+        CommandSpec("token", "tokens:app", "Manage access tokens of people: add, list, revoke."),
         CommandSpec("role", "court.lifecycle:role", "Run one role in the foreground."),
         CommandSpec("service", "court.lifecycle:service", "Print a systemd unit that keeps the court running."),
         CommandSpec("backup", "court.backups:backup", "Store a whole court in one file, also while it runs."),

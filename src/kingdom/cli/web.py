@@ -168,9 +168,14 @@ def _warn(text: str) -> None:
 
 @command("serve")
 @click.option("--read-only", is_flag=True, help="Offer only tools that change nothing.")
+@click.option(
+    "--person",
+    metavar="NAME",
+    help="Act as this person of kingdom token: with the tools of their role, signed with their name.",
+)
 @workflow_home_option
 @store_option
-def mcp_serve(read_only: bool, home: Path | None, store: str | None) -> None:
+def mcp_serve(read_only: bool, person: str | None, home: Path | None, store: str | None) -> None:
     """Serve the court over MCP on standard input and output.
 
     For an agent that reads tasks and starts work, for example: claude mcp add kingdom -- kingdom mcp serve --home DIR.
@@ -179,17 +184,18 @@ def mcp_serve(read_only: bool, home: Path | None, store: str | None) -> None:
     from kingdom.cli.session import find_workflow_home, run_async
 
     place = find_workflow_home(home, store)
-    run_async(lambda: _serve_mcp(place.root.parent, store, read_only=read_only))
+    run_async(lambda: _serve_mcp(place.root.parent, store, person, read_only=read_only))
 
 
-async def _serve_mcp(root: Path, store: str | None, *, read_only: bool) -> None:
+async def _serve_mcp(root: Path, store: str | None, name: str | None, *, read_only: bool) -> None:
     from kingdom.cli.session import log_to
     from kingdom.homes import WORKFLOWS_FOLDER
     from kingdom.web.bootstrap import open_context
-    from kingdom.web.mcp_server import make_server
+    from kingdom.web.mcp_server import MCP_PERSON, make_server
     from kingdom.web.settings import WebSettings
     from kingdom.workflow.home import WorkflowHome
 
     with log_to(WorkflowHome(root / WORKFLOWS_FOLDER).log):  # standard output belongs to the protocol
         async with open_context(root, WebSettings(), "", store=store, engine=not read_only) as context:
-            await make_server(context, read_only=read_only).run_stdio_async()
+            person = MCP_PERSON if name is None else context.tokens.named(name)
+            await make_server(context, read_only=read_only, person=person).run_stdio_async()

@@ -27,11 +27,13 @@ from kingdom.client.models.court import (
     MessageDocument,
     MessageState,
     MessageSummary,
+    NewToken,
     OpenQuestion,
     Ready,
     ReportDocument,
     Requeued,
     ResentMessage,
+    RevokedToken,
     SessionInfo,
     SettingsFile,
     StatsDocument,
@@ -40,6 +42,7 @@ from kingdom.client.models.court import (
     StreamSample,
     TaskState,
     TaskSummary,
+    TokenInfo,
     TraceLine,
     TranscriptPart,
 )
@@ -345,6 +348,21 @@ class CourtOperations(Connection):
     def list_settings(self) -> Page[SettingsFile]:
         """List the settings of the court."""
         answer: Page[SettingsFile] = self.request("GET", "/api/settings")
+        return answer
+
+    def list_tokens(self) -> Page[TokenInfo]:
+        """List the tokens of people."""
+        answer: Page[TokenInfo] = self.request("GET", "/api/tokens")
+        return answer
+
+    def create_token(self, *, name: str, role: Literal["look", "answer", "operate", "own"]) -> NewToken:
+        """Give a person a token."""
+        answer: NewToken = self.request("POST", "/api/tokens", body=given({"name": name, "role": role}))
+        return answer
+
+    def revoke_token(self, name: str) -> RevokedToken:
+        """Revoke the token of a person."""
+        answer: RevokedToken = self.request("DELETE", f"/api/tokens/{path_segment(name)}")
         return answer
 
     def get_stats(self) -> StatsDocument:

@@ -48,7 +48,7 @@ _LINK_FIELDS: Final = {
     MESSAGES: ("context.task_id", "context.event_id"),
 }
 COMMAND_EVENT_SUFFIXES: Final = (".human_response", ".task_cancel", ".task_retry")
-_JOURNAL_ID_FIELDS: Final = ("event_id", "task_id", "original_task_id", "msg_id", "soldier_id")
+_JOURNAL_ID_FIELDS: Final = ("event_id", "task_id", "original_task_id", "msg_id", "soldier_id", "subject")
 
 
 @dataclass(slots=True)

@@ -327,6 +327,17 @@ class SystemGeneralEnabled(EventData):
     user: str
 
 
+@event(
+    "system.person_acted",
+    by=(ENVOY,),
+    meaning="a person changed something through the API, the dashboard or MCP; the action is the operation of the API",
+)
+class SystemPersonActed(EventData):
+    user: str
+    action: str
+    subject: str  # the id of what it was done to; empty if there is none
+
+
 @event("system.startup", by=(SYSTEM,), meaning="the whole system started")
 class SystemStartup(EventData):
     version: str

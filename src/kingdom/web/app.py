@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute
 
 from kingdom import __version__
 from kingdom.web import api, errors, live, openapi, security
+from kingdom.web.access import RoleMiddleware, check_routes
 from kingdom.web.context import WebContext
 from kingdom.web.envelope import Failed
 from kingdom.web.methods import MethodMiddleware
@@ -24,6 +25,7 @@ def add_middleware(app: FastAPI, context: WebContext) -> None:
     app.add_middleware(ETagMiddleware)
     app.add_middleware(IdempotencyMiddleware, store=store)
     app.add_middleware(SizeLimitMiddleware)
+    app.add_middleware(RoleMiddleware, context=context, routes=lambda: _routes(app))
     app.add_middleware(MethodMiddleware, routes=lambda: _routes(app))  # added last, runs first
     openapi.complete_openapi(app)
 
@@ -51,6 +53,7 @@ def create_app(context: WebContext, *, pages: bool = True) -> FastAPI:
     errors.add_error_handlers(app)
     for router in (*api.ROUTERS, *live.ROUTERS):
         app.include_router(router)
+    check_routes(_routes(app))
     add_middleware(app, context)
     if pages:
         from kingdom.web import dashboard

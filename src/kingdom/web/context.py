@@ -11,6 +11,8 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from kingdom.web.envelope import ApiError
+from kingdom.web.security.revocation import OpenConnections
+from kingdom.web.security.tokens import TokenStore
 
 if TYPE_CHECKING:
     from kingdom.bus import EventBus
@@ -39,7 +41,14 @@ class WebContext:
     services: Services | None
     """The court's services; None if the folder has workflows only."""
     clock: Callable[[], float]
+    tokens: TokenStore = field(init=False)
+    """The named tokens of people."""
+    connections: OpenConnections = field(init=False)
     _cached: dict[type[Any], Any] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.tokens = TokenStore(self.root, self.clock)
+        self.connections = OpenConnections(self.tokens)
 
     @property
     def court(self) -> Services:

@@ -28,6 +28,8 @@ _STATUS_BY_CODE: Final = {
     "SYS_NOT_FOUND": 404,
     "NOT_FOUND": 404,
     "NO_GENERAL": 404,
+    "NO_TOKEN": 404,
+    "TOKEN_EXISTS": 409,
     "ALREADY_ENDED": 409,
     "NOT_ENDED": 409,
     "NO_QUESTION": 409,

@@ -18,6 +18,7 @@ from kingdom import __version__
 from kingdom.base.forms import problem_text
 from kingdom.court.commands import answer_question, cancel_task, inject_event, retry_task
 from kingdom.court.overview import OpenQuestion
+from kingdom.web.acting import Act, acting, acts_on, check_may, record_act, signature
 from kingdom.web.api import workflows
 from kingdom.web.api.court_models import SearchQuery, TaskStatusQuery, TextField, WordQuery
 from kingdom.web.api.court_queues import NewEvent
@@ -26,6 +27,7 @@ from kingdom.web.api.workflows import ResumeBody, WorkflowBody
 from kingdom.web.envelope import parse_body
 from kingdom.web.errors import as_api_error
 from kingdom.web.middleware import MAX_REQUEST_BYTES
+from kingdom.web.security.roles import Person
 from kingdom.web.views import court as court_views
 from kingdom.web.views import documents, generals
 from kingdom.web.views import templates as template_views
@@ -120,6 +122,7 @@ class CourtTools:
         check_payload(payload)
         event = parse_body(NewEvent, type=type, payload=payload, repo=repo, priority=priority, source=MCP_SOURCE)
         event_id = f"evt-{MCP_SOURCE}-{uuid4().hex}"
+        acts_on(event_id)
         await inject_event(self._context.court, {**event.model_dump(exclude={"id"}), "id": event_id})
         return {"eventId": event_id}
 
@@ -127,17 +130,17 @@ class CourtTools:
         self, task_id: TaskIdArgument, answer: Annotated[TextField, Field(description="What to tell the agent.")]
     ) -> str:
         """Answer the question of a task on behalf of your user. The first answer counts."""
-        await answer_question(self._context.court, task_id, answer, MCP_SOURCE, source=MCP_SOURCE)
+        await answer_question(self._context.court, task_id, answer, signature(), source=MCP_SOURCE)
         return f"{task_id} continues with the answer"
 
     async def cancel_task(self, task_id: TaskIdArgument) -> str:
         """Cancel a waiting or running task."""
-        await cancel_task(self._context.court, task_id, MCP_SOURCE, source=MCP_SOURCE)
+        await cancel_task(self._context.court, task_id, signature(), source=MCP_SOURCE)
         return f"{task_id} will be cancelled"
 
     async def retry_task(self, task_id: TaskIdArgument) -> str:
         """Run a task that has ended again."""
-        await retry_task(self._context.court, task_id, MCP_SOURCE, source=MCP_SOURCE)
+        await retry_task(self._context.court, task_id, signature(), source=MCP_SOURCE)
         return f"{task_id} will run again"
 
 
@@ -232,6 +235,19 @@ class WorkflowTools:
 
 
 ToolFunction = Callable[..., Awaitable[Any]]
+MCP_PERSON: Final = Person(MCP_SOURCE, "own")
+"""Who acts unless ``kingdom mcp serve --person`` names somebody: the user who started it."""
+TOOL_OPERATIONS: Final = {
+    "emit_event": "injectEvent",
+    "answer_question": "answerQuestion",
+    "cancel_task": "cancelTask",
+    "retry_task": "retryTask",
+    "start_workflow": "startWorkflow",
+    "pause_workflow": "pauseWorkflow",
+    "resume_workflow": "resumeWorkflow",
+    "cancel_workflow": "cancelWorkflow",
+}
+"""The operation of the API that each tool that changes something is like: it needs the same role."""
 
 _INSTRUCTIONS: Final = """\
 Kingdom runs AI teammates: events become tasks, generals have agents do them, and workflows do larger work in steps.
@@ -257,21 +273,46 @@ class CourtServer(FastMCP):
             raise ToolError("\n".join(["SYS_INVALID: the arguments are invalid", *wrong])) from error
 
 
-def make_server(context: WebContext, *, read_only: bool = False) -> FastMCP:
-    """Create an MCP server over an open context. With ``read_only`` it has only tools that change nothing."""
+def make_server(context: WebContext, *, read_only: bool = False, person: Person = MCP_PERSON) -> FastMCP:
+    """Create an MCP server over an open context. With ``read_only`` it has only tools that change nothing.
+
+    It has the tools that the role of ``person`` allows, and signs with their name.
+    """
     groups: list[CourtTools | WorkflowTools] = [WorkflowTools(context)]
     if context.services is not None:
         groups.insert(0, CourtTools(context))
     tools = []
     for group in groups:
         reading: tuple[ToolFunction, ...] = group.reading
-        acting: tuple[ToolFunction, ...] = () if read_only else group.acting
+        changing: tuple[ToolFunction, ...] = () if read_only else group.acting
         looks = ToolAnnotations(readOnlyHint=True, openWorldHint=False)
         acts = ToolAnnotations(readOnlyHint=False, destructiveHint=False, openWorldHint=True)
-        tools += [_tool(function, looks) for function in reading] + [_tool(function, acts) for function in acting]
+        tools += [_tool(function, looks) for function in reading]
+        tools += [
+            _tool(_signed(context, person, function), acts)
+            for function in changing
+            if person.may(TOOL_OPERATIONS[function.__name__])
+        ]
     server = CourtServer("kingdom", instructions=_INSTRUCTIONS, log_level="WARNING", tools=tools)
     server._mcp_server.version = __version__  # or it tells the version of the library
     return server
+
+
+def _signed(context: WebContext, person: Person, function: ToolFunction) -> ToolFunction:
+    """Return a tool that checks the role of a person at each call, and records what they do."""
+    operation = TOOL_OPERATIONS[function.__name__]
+
+    @functools.wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        check_may(context, person, operation)
+        workflow_id = kwargs.get("workflow_id", "")
+        act = Act(person, subject=kwargs.get("task_id", "") or workflow_id, workflow_id=workflow_id)
+        with acting(act):
+            answer = await function(*args, **kwargs)
+            await record_act(context, act, operation)
+        return answer
+
+    return call
 
 
 def _tool(function: ToolFunction, annotations: ToolAnnotations) -> Tool:

@@ -146,6 +146,8 @@ KEY_PATTERN: Final = r"^[\x21-\x7e]{1,200}$"
 CHANGING_METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 """Methods of requests that change something and may carry an idempotency key."""
 _UNTRIED_STATUSES: Final = frozenset({400, 401, 403, 405, 413, 415, 429})
+_SECRET_PATHS: Final = frozenset({"/api/tokens"})
+"""Responses of these contain a secret and are not stored; their requests can be done once anyway."""
 _KEPT_SECONDS: Final = 24 * 3600.0
 _MAX_STORED_RESPONSES: Final = 10_000
 _IDEMPOTENCY_SCHEMA: Final = """
@@ -287,7 +289,8 @@ class IdempotencyMiddleware:
             await self._store.forget(key)
             raise
         answer = recorded.answer()
-        if answer.status >= 500 or answer.status in _UNTRIED_STATUSES or answer.is_invalid_request:
+        untried = answer.status >= 500 or answer.status in _UNTRIED_STATUSES or answer.is_invalid_request
+        if untried or scope["path"] in _SECRET_PATHS:
             # nothing was tried: the request may be sent again, also a corrected one
             await self._store.forget(key)
         else:
@@ -338,6 +341,8 @@ def _replay_body(body: bytes, receive: Receive) -> Receive:
 
 def _fingerprint(scope: Scope, body: bytes) -> str:
     digest = hashlib.sha256()
-    for part in (scope["method"].encode(), scope["path"].encode(), scope.get("query_string", b""), body):
+    person = scope.get("kingdom.person")  # nobody is shown the responses to another person's requests
+    who = () if person is None or person.is_owner else (person.key.encode(),)
+    for part in (scope["method"].encode(), scope["path"].encode(), scope.get("query_string", b""), body, *who):
         digest.update(len(part).to_bytes(8, "big") + part)
     return digest.hexdigest()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.web.middleware import CHANGING_METHODS, IDEMPOTENCY_HEADER, KEY_PATTERN
 from kingdom.web.security.guard import OPEN_PATHS, OPEN_PREFIX
+from kingdom.web.security.roles import role_of
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -62,7 +63,7 @@ _OPEN_PATHS: Final = (*OPEN_PATHS, OPEN_PREFIX)  # without a token
 _FAILED_REF: Final = "#/components/schemas/Failed"
 _ERRORS: Final = {
     "401": ("The token is missing or wrong.", "SYS_UNAUTHORIZED"),
-    "403": ("Host, Origin or CSRF token is not accepted.", "SYS_FORBIDDEN"),
+    "403": ("Your role does not allow it; see `details`. Or Host, Origin or CSRF token is not accepted.", "SYS_ROLE"),
     "404": ("Not found.", "WFL_NOT_FOUND"),
     "409": ("Conflict: wrong state, name already taken, or item in use.", "WFL_ILLEGAL_TRANSITION"),
     "413": ("The request is too large.", "SYS_TOO_LARGE"),
@@ -71,6 +72,8 @@ _ERRORS: Final = {
     "500": ("Internal server error.", "SYS_INTERNAL"),
     "503": ("The store or a part of the court is unavailable.", "SYS_STORE"),
 }
+ROLE_KEY: Final = "x-role"
+"""The key of an operation that says which role it needs."""
 _DESCRIPTION: Final = """\
 Every response is an envelope: `{"success": true, "data": …, "timestamp": …}`, or for an error
 `{"success": false, "error": {"code": …, "message": …, "details": […]}, "timestamp": …}`. The prefix of a code names its
@@ -79,7 +82,9 @@ area: `GIT_`, `MCP_`, `TPL_`, `WFL_`, `MOD_` (changes of a plan), `SYS_`.
 Lists are paged: `limit` is 1 to 100; `cursor` is the `nextCursor` of the previous page. A null `nextCursor` marks the
 last page.
 
-Requests carry `Authorization: Bearer TOKEN`; the token is in `state/web/token` of the home. GET responses have an
+Requests carry `Authorization: Bearer TOKEN`: the token in `state/web/token` of the home, or that of a person
+(`kingdom token add`). A person has a role; `x-role` says which role an operation needs, and each role includes those
+before it: `look`, `answer`, `operate`, `own`. What a person changes is signed with their name. GET responses have an
 `ETag`; with `If-None-Match` an unchanged response is 304. A request with an `Idempotency-Key` is executed once, however
 often it is sent within a day.
 """
@@ -92,6 +97,7 @@ _TAGS: Final = {
     "bus": "Streams and their dead letters.",
     "webhooks": "Webhook endpoints. Each has its own secret.",
     "live": "Live events.",
+    "people": "Access tokens of people, each with a name and a role.",
     "health": "Liveness, readiness, metrics and health.",
     "workflows": "Create, run, change and inspect workflows.",
 }
@@ -122,6 +128,7 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     used: set[str] = set()
     for path, method, operation in _operations(document):
         used.update(operation.get("tags", ()))
+        _add_role(path, method, operation)
         _add_errors(path, method, operation)
         if method.upper() in CHANGING_METHODS and path.startswith("/api/"):
             _add_parameter(
@@ -147,6 +154,16 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
 def _content(operation: dict[str, Any], status: str) -> dict[str, Any]:
     found: dict[str, Any] = operation.get("responses", {}).get(status, {}).get("content", {})
     return found
+
+
+def _add_role(path: str, method: str, operation: dict[str, Any]) -> None:
+    """Say which role an operation needs. Reading needs `look`, which every token has."""
+    if path.startswith(_OPEN_PATHS):
+        return
+    role = role_of(operation["operationId"], method.upper())
+    operation[ROLE_KEY] = role
+    if role != "look":
+        operation["description"] = f"{operation.get('description', '')}\n\nNeeds the role `{role}`.".strip()
 
 
 def _add_errors(path: str, method: str, operation: dict[str, Any]) -> None:

@@ -197,6 +197,7 @@ async def _follow_token(context: WebContext, running: RunningServer) -> None:
             context.token = found
             running.drop_connections()
             log.info("the token was renewed: all clients have to log in again")
+        context.connections.end_revoked()
 
 
 def listen(root: Path, settings: WebSettings) -> socket.socket:

@@ -136,7 +136,7 @@ async def test_what_is_muted_is_gone_until_its_end_or_until_it_is_shown_again(pl
         assert {f"task:{FAILED}", f"question:{ASKING}"} <= set(left)  # their hour is over
         assert alert not in left  # for ever, also with another text
         (muted,) = data(await restarted.client.get("/api/inbox/muted"))["items"]
-        assert muted | {"id": alert, "text": ALERT, "until": None, "user": "web"} == muted
+        assert muted | {"id": alert, "text": ALERT, "until": None, "user": "owner"} == muted
         done = data(await restarted.client.post("/api/inbox/unmute", json={"ids": [alert, f"task:{FAILED}"]}))
         assert done == {"changed": 1, "skipped": [f"task:{FAILED}"]}
         async with asyncio.timeout(30):

@@ -50,6 +50,7 @@ OURS = {  # not in the specification
     "system.document_invalid",
     "system.general_disabled",
     "system.general_enabled",
+    "system.person_acted",
 }
 
 EXAMPLES = """

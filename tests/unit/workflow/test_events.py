@@ -52,6 +52,7 @@ SPECIFIED = {
 OURS = {
     "QuestionAsked": "workId, taskId, question, choices, default, deadline",
     "WorkflowLanded": "workflowId, branch, url",
+    "PersonActed": "workflowId, user, action",
 }
 
 

@@ -35,6 +35,7 @@ from kingdom.client.models.court import MessageDocument as MessageDocument
 from kingdom.client.models.court import MessageState as MessageState
 from kingdom.client.models.court import MessageSummary as MessageSummary
 from kingdom.client.models.court import ModelSpending as ModelSpending
+from kingdom.client.models.court import NewToken as NewToken
 from kingdom.client.models.court import OpenQuestion as OpenQuestion
 from kingdom.client.models.court import PayloadPreview as PayloadPreview
 from kingdom.client.models.court import PlannedRun as PlannedRun
@@ -44,6 +45,7 @@ from kingdom.client.models.court import RelatedTask as RelatedTask
 from kingdom.client.models.court import ReportDocument as ReportDocument
 from kingdom.client.models.court import Requeued as Requeued
 from kingdom.client.models.court import ResentMessage as ResentMessage
+from kingdom.client.models.court import RevokedToken as RevokedToken
 from kingdom.client.models.court import RoleState as RoleState
 from kingdom.client.models.court import SessionInfo as SessionInfo
 from kingdom.client.models.court import Setting as Setting
@@ -61,6 +63,7 @@ from kingdom.client.models.court import TaskDurations as TaskDurations
 from kingdom.client.models.court import TaskFigures as TaskFigures
 from kingdom.client.models.court import TaskState as TaskState
 from kingdom.client.models.court import TaskSummary as TaskSummary
+from kingdom.client.models.court import TokenInfo as TokenInfo
 from kingdom.client.models.court import TraceLine as TraceLine
 from kingdom.client.models.court import TranscriptEntry as TranscriptEntry
 from kingdom.client.models.court import TranscriptPart as TranscriptPart

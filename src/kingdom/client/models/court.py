@@ -318,6 +318,15 @@ class ModelSpending(TypedDict):
     runs: int
 
 
+class NewToken(TypedDict):
+    """A token that was created. Its value is shown this once."""
+
+    name: str
+    role: Literal["look", "answer", "operate", "own"]
+    token: str
+    path: str
+
+
 class OpenQuestion(TypedDict):
     """A question of a task that waits for a person."""
 
@@ -385,6 +394,12 @@ class ResentMessage(TypedDict):
     id: str
 
 
+class RevokedToken(TypedDict):
+    """A token that was revoked."""
+
+    name: str
+
+
 class RoleState(TypedDict):
     """A role of the court."""
 
@@ -401,6 +416,8 @@ class SessionInfo(TypedDict):
 
     csrfToken: str
     identity: Literal["bearer", "session"]
+    name: str
+    role: Literal["look", "answer", "operate", "own"]
     user: str
     version: str
     root: str
@@ -577,6 +594,15 @@ class TaskSummary(TypedDict):
     shown_status: NotRequired[str]
     answer: NotRequired[TaskAnswer | None]
     deadline: NotRequired[str | None]
+
+
+class TokenInfo(TypedDict):
+    """The token of a person, without its value."""
+
+    name: str
+    role: Literal["look", "answer", "operate", "own"]
+    createdAt: str
+    lastUsedAt: str | None
 
 
 class TraceLine(TypedDict):

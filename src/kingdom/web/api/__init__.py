@@ -15,6 +15,7 @@ from kingdom.web.api import (
     settings,
     sources,
     templates,
+    tokens,
     webhooks,
     workflows,
 )
@@ -38,6 +39,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     generals.router,
     event_types.router,
     settings.router,
+    tokens.router,
     court_status.figures_router,
     court_status.bus_router,
     webhooks.router,

@@ -58,6 +58,15 @@ TextField: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, m
 UserField: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]
 
 
+SignedBy: Final[Any] = Field(
+    default=None,
+    description=(
+        "Who asks, shown in the history. Only with the home's own token; otherwise it is the name of your token."
+    ),
+    examples=["ann"],
+)
+
+
 class CountedPage(Page[S], Generic[S]):
     """One page of a list, with the total number of items."""
 
@@ -67,7 +76,7 @@ class CountedPage(Page[S], Generic[S]):
 class RequestedBy(ApiModel):
     """The user who requests a command."""
 
-    user: UserField = Field(default=WEB_SOURCE, description="Shown in the trace of the task.", examples=["ann"])
+    user: UserField | None = SignedBy
 
 
 class CommandAccepted(ApiModel):

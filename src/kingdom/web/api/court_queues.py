@@ -11,6 +11,7 @@ from kingdom.court.commands import answer_question, cancel_task, retry_task
 from kingdom.court.models import EventId, EventType, Priority
 from kingdom.court.overview import OpenQuestion
 from kingdom.court.queues import MESSAGES
+from kingdom.web.acting import signature
 from kingdom.web.api.court_models import (
     CommandAccepted,
     CountedPage,
@@ -22,6 +23,7 @@ from kingdom.web.api.court_models import (
     MessageStatusQuery,
     RequestedBy,
     SearchQuery,
+    SignedBy,
     SinceQuery,
     TaskIdPath,
     TaskStatusQuery,
@@ -216,7 +218,7 @@ async def post_task_cancel(
     context: Context, task_id: TaskIdPath, asked: RequestedBy = _REQUESTED_BY_WEB
 ) -> Ok[CommandAccepted]:
     """Remove a task from the queue, or stop its soldier. 409: it has already ended."""
-    event_id = await cancel_task(context.court, task_id, asked.user, WEB_SOURCE)
+    event_id = await cancel_task(context.court, task_id, signature(asked.user), WEB_SOURCE)
     return ok(CommandAccepted(event_id=event_id, task_id=task_id))
 
 
@@ -225,7 +227,7 @@ async def post_task_retry(
     context: Context, task_id: TaskIdPath, asked: RequestedBy = _REQUESTED_BY_WEB
 ) -> Ok[CommandAccepted]:
     """Run a task again, as a new task. 409: it has not ended."""
-    event_id = await retry_task(context.court, task_id, asked.user, WEB_SOURCE)
+    event_id = await retry_task(context.court, task_id, signature(asked.user), WEB_SOURCE)
     return ok(CommandAccepted(event_id=event_id, task_id=task_id))
 
 
@@ -299,7 +301,7 @@ class AnswerBody(ApiModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": "The second one.", "user": "ann"}]})
 
     text: TextField
-    user: UserField = WEB_SOURCE
+    user: UserField | None = SignedBy
 
 
 @questions_router.get("", operation_id="listQuestions", summary="List open questions")
@@ -311,5 +313,5 @@ async def get_questions(context: Context) -> Ok[Page[OpenQuestion]]:
 @questions_router.post("/{taskId}/answer", operation_id="answerQuestion", summary="Answer a question", status_code=202)
 async def post_answer(context: Context, task_id: TaskIdPath, given: AnswerBody) -> Ok[CommandAccepted]:
     """Answer the question of a task, which then continues. The first answer counts. 409: there is no open question."""
-    event_id = await answer_question(context.court, task_id, given.text, given.user, WEB_SOURCE)
+    event_id = await answer_question(context.court, task_id, given.text, signature(given.user), WEB_SOURCE)
     return ok(CommandAccepted(event_id=event_id, task_id=task_id))

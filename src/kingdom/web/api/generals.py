@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path
 from pydantic import ConfigDict, Field, StringConstraints
 
 from kingdom.court.general_record import GeneralRecord
+from kingdom.web.acting import signature
 from kingdom.web.api.court_models import RequestedBy
 from kingdom.web.context import Context
 from kingdom.web.envelope import ApiModel, Ok, Page, ok, page
@@ -63,10 +64,10 @@ async def get_general_record(context: Context, name: GeneralName) -> Ok[GeneralR
 @router.post("/{name}/enable", operation_id="enableGeneral", summary="Enable a general")
 async def post_enable(context: Context, name: GeneralName, asked: RequestedBy = _REQUESTED_BY_WEB) -> Ok[GeneralState]:
     """Let a general start tasks again."""
-    return ok(await set_enabled(context, name, asked.user, enabled=True))
+    return ok(await set_enabled(context, name, signature(asked.user), enabled=True))
 
 
 @router.post("/{name}/disable", operation_id="disableGeneral", summary="Disable a general")
 async def post_disable(context: Context, name: GeneralName, asked: RequestedBy = _REQUESTED_BY_WEB) -> Ok[GeneralState]:
     """Have a general start nothing. Its events and schedules wait; what it has begun ends."""
-    return ok(await set_enabled(context, name, asked.user, enabled=False))
+    return ok(await set_enabled(context, name, signature(asked.user), enabled=False))

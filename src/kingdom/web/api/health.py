@@ -20,8 +20,9 @@ from kingdom.court.metrics import CourtMetrics
 from kingdom.court.overview import HealthState, RoleState
 from kingdom.web.context import Context, WebContext
 from kingdom.web.envelope import ApiError, ApiModel, Failed, Ok, ok
-from kingdom.web.security import AUTH_SCOPE_KEY, csrf_token
+from kingdom.web.security import AUTH_SCOPE_KEY, PERSON_SCOPE_KEY, csrf_token
 from kingdom.web.security.credentials import cookie_name
+from kingdom.web.security.roles import Person, Role
 from kingdom.web.views.court import court_overview
 
 _READY_SECONDS: Final = 5.0  # for a store or bus to respond
@@ -49,6 +50,10 @@ class SessionInfo(ApiModel):
     identity: Literal["bearer", "session"] = Field(
         description="How the request was authenticated: by token, or by cookie."
     )
+    name: str = Field(
+        description="Who you are: the name of your token; `owner` with the home's own token.", examples=["ann"]
+    )
+    role: Role = Field(description="What you may do: `look`, `answer`, `operate` or `own`.", examples=["operate"])
     user: str = Field(description="The user the server acts for.", examples=["ada"])
     version: str = Field(examples=["0.1.0"])
     root: str = Field(description="The folder that the server serves.")
@@ -112,10 +117,13 @@ async def read_metrics(context: Context) -> PlainTextResponse:
 @router.get("/api/session", operation_id="readSession", summary="Get the session")
 async def read_session(context: Context, request: Request) -> Ok[SessionInfo]:
     """Session data for a page, including the CSRF token."""
+    person: Person = request.scope[PERSON_SCOPE_KEY]
     return ok(
         SessionInfo(
-            csrf_token=csrf_token(context.token),
+            csrf_token=csrf_token(context.token, person.key),
             identity=request.scope[AUTH_SCOPE_KEY],
+            name=person.name,
+            role=person.role,
             user=user_name(),
             version=__version__,
             root=str(context.root),

@@ -8,7 +8,8 @@ from fastapi import APIRouter
 from pydantic import Field, StringConstraints
 
 from kingdom.base.times import epoch_seconds
-from kingdom.web.api.court_models import WEB_SOURCE, Moment, UserField
+from kingdom.web.acting import signature
+from kingdom.web.api.court_models import Moment, SignedBy, UserField
 from kingdom.web.context import Context
 from kingdom.web.envelope import ApiModel, Ok, Page, ok, page
 from kingdom.web.views.inbox import (
@@ -34,7 +35,7 @@ class AcknowledgeBody(ApiModel):
     """The items to acknowledge."""
 
     ids: ItemIds
-    user: UserField = Field(default=WEB_SOURCE, examples=["ann"])
+    user: UserField | None = SignedBy
 
 
 class MuteBody(ApiModel):
@@ -46,7 +47,7 @@ class MuteBody(ApiModel):
         description="When they are shown again; absent: never by themselves. Without a time zone: UTC.",
         examples=["2026-02-08T09:00:00Z"],
     )
-    user: UserField = Field(default=WEB_SOURCE, examples=["ann"])
+    user: UserField | None = SignedBy
 
 
 class UnmuteBody(ApiModel):
@@ -69,7 +70,7 @@ async def get_inbox(context: Context) -> Ok[Page[InboxItem]]:
 @router.post("/acknowledge", operation_id="acknowledgeInbox", summary="Acknowledge items of the inbox")
 async def post_acknowledge(context: Context, body: AcknowledgeBody) -> Ok[Acknowledged]:
     """Take items out of the inbox until they change. Questions stay: they are answered."""
-    return ok(await acknowledge(context, body.ids, body.user))
+    return ok(await acknowledge(context, body.ids, signature(body.user)))
 
 
 @router.get("/muted", operation_id="listMuted", summary="List muted items, the latest first")
@@ -81,7 +82,7 @@ async def get_muted(context: Context) -> Ok[Page[MutedItem]]:
 @router.post("/mute", operation_id="muteInbox", summary="Mute items of the inbox")
 async def post_mute(context: Context, body: MuteBody) -> Ok[Muted]:
     """Take items out of the inbox until a time, or for ever, also when they change. They go on existing."""
-    return ok(await mute(context, body.ids, body.user, epoch_seconds(body.until)))
+    return ok(await mute(context, body.ids, signature(body.user), epoch_seconds(body.until)))
 
 
 @router.post("/unmute", operation_id="unmuteInbox", summary="End the muting of items")

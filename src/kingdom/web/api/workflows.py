@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from fastapi import Path, Query
 from pydantic import Field, model_validator
 
+from kingdom.web.acting import acts_on
 from kingdom.web.api.templates import check_name
 from kingdom.web.api.workflow_models import (
     ID_PATTERN,
@@ -110,6 +111,7 @@ async def create_workflow(context: Context, body: WorkflowBody) -> Ok[WorkflowFu
             mcp_server_refs=servers,
             on_failure=body.on_failure,
         )
+    acts_on(workflow_id, workflow=True)
     return ok(await workflows.read_workflow(context, workflow_id))
 
 

@@ -214,7 +214,7 @@ class DeadLetterList:
         self._list.show(letters.items)
         self._pager.set_visibility(letters.more)
         kinds = sorted({one.type for one in letters.items if one.requeueable})
-        self._side.set_visibility(bool(kinds))
+        self._side.set_visibility(bool(kinds) and self._visit.may("requeueDeadLetters"))
         value = self._kind.value if self._kind.value in kinds else (kinds[0] if kinds else None)
         if kinds != self._kind.options:
             self._kind.set_options(kinds, value=value)
@@ -232,7 +232,8 @@ class DeadLetterList:
     def _draw(self, letter: DeadLetterState) -> None:
         words = self._visit.words
         with tag("li", "k-letter", data_letter=letter.event_id):
-            if letter.requeueable:
+            may_requeue = letter.requeueable and self._visit.may("requeueDeadLetters")
+            if may_requeue:
                 box = ui.checkbox(on_change=lambda event: self._choose(letter.event_id, event.value)).props("dense")
                 labelled(box, words("bus.choose", event=letter.event_id))
             else:
@@ -250,7 +251,7 @@ class DeadLetterList:
                 if not letter.requeueable:
                     text(words("bus.mend"), "k-muted k-small", name="p")
                 _draw_payload(letter, words("bus.payload"))
-            if letter.requeueable:
+            if may_requeue:
                 asked = button(words("bus.requeue"), partial(self._requeue, [letter.event_id]))
                 labelled(asked, words("bus.requeue.one", event=letter.event_id))
 
@@ -296,7 +297,9 @@ class DeadLetterList:
         async def act() -> None:
             await requeue_dead(self._visit.context, self._bus, self._stream, ids)
 
-        if await run_and_notify(self._visit, act, words("bus.requeued", n=len(ids))):
+        if await run_and_notify(
+            self._visit, act, words("bus.requeued", n=len(ids)), "requeueDeadLetters", f"{self._bus}/{self._stream}"
+        ):
             self._chosen -= set(ids)
             self._refresher.wake()
 

@@ -228,10 +228,13 @@ def dialog_box(question: str) -> Iterator[ui.dialog]:
         yield dialog
 
 
-async def run_and_notify(visit: Visit, act: Callable[[], Awaitable[object]], done: str) -> bool:
-    """Run an action and notify the visitor of success or of the error. Returns whether it succeeded."""
+async def run_and_notify(
+    visit: Visit, act: Callable[[], Awaitable[object]], done: str, operation: str, subject: str = "", **of: str
+) -> bool:
+    """Run an action as the visitor (:meth:`Visit.acts`) and tell them the result. Returns whether it succeeded."""
     try:
-        await act()
+        async with visit.acts(operation, subject, **of):
+            await act()
     except Exception as error:  # show every error to the visitor; log unexpected ones
         problem = as_api_error(error)
         if problem.status >= 500:

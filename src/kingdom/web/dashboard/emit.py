@@ -29,7 +29,7 @@ _LONG_FIELDS: Final = ("body", "description", "text", "comment", "message")
 _MAX_TYPE_CHARS: Final = 200
 
 
-@page("/events/new", title="emit.title", nav="events", court=True)
+@page("/events/new", title="emit.title", nav="events", court=True, operation="injectEvent")
 async def emit_page(visit: Visit, kind: Annotated[str, Query(alias="type")] = "") -> None:
     """The page that emits an event."""
     words = visit.words
@@ -125,7 +125,7 @@ class _EventForm:
             event_id, _ = await emit_event(self._visit.context, event.model_dump(exclude={"id"}))
             made.append(event_id)
 
-        if await run_and_notify(self._visit, act, self._words("emit.did")):
+        if await run_and_notify(self._visit, act, self._words("emit.did"), "injectEvent"):
             await forget_draft(self._draft)
             ui.navigate.to(page_url("events", made[0]))
 

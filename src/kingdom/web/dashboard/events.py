@@ -72,7 +72,8 @@ async def event_list_page(
     """The event list page."""
     with page_head(visit.words("nav.events")):
         _tabs(visit, "events")
-        button(visit.words("emit.title"), lambda: ui.navigate.to("/events/new"), kind="primary", icon="bolt")
+        if visit.may("injectEvent"):
+            button(visit.words("emit.title"), lambda: ui.navigate.to("/events/new"), kind="primary", icon="bolt")
     wish = ListQuery("/events", status=status, type=kind or None, within=within, text=q)
     await EventList(visit, wish, await court_timezone(visit)).begin()
 
@@ -316,10 +317,10 @@ def _draw_message_actions(visit: Visit, message_id: str, state: MessageState, re
         async def act() -> None:
             await requeue_dead(visit.context, COURT_BUS, MESSAGES, [message_id])
 
-        if await run_and_notify(visit, act, visit.words("messages.resent")):
+        if await run_and_notify(visit, act, visit.words("messages.resent"), "resendMessage", message_id):
             refresher.wake()
 
-    if state.status == "failed":
+    if state.status == "failed" and visit.may("resendMessage"):
         button(visit.words("messages.resend"), resend, kind="primary")
 
 

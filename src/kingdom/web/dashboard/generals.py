@@ -42,7 +42,6 @@ from kingdom.web.dashboard.formats import (
 )
 from kingdom.web.dashboard.refresh import PageRefresher
 from kingdom.web.dashboard.shell import page, page_head
-from kingdom.web.dashboard.task_actions import DASHBOARD_USER
 from kingdom.web.dashboard.task_list import about_summary
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.views.court import budget
@@ -88,8 +87,10 @@ async def general_list_page(visit: Visit) -> None:
     words = visit.words
     refresher = PageRefresher(visit)
     with page_head(words("nav.generals")):
-        button(words("general.install"), partial(_install, visit), icon="add")
-        button(words("emit.title"), lambda: ui.navigate.to("/events/new"), kind="primary", icon="bolt")
+        if visit.may("installGeneral"):
+            button(words("general.install"), partial(_install, visit), icon="add")
+        if visit.may("injectEvent"):
+            button(words("emit.title"), lambda: ui.navigate.to("/events/new"), kind="primary", icon="bolt")
     with card(words("nav.generals"), flush=True) as (body, _), tag("div", "k-scroll"):
         table: DataTable[_ListedGeneral] = DataTable(
             words("nav.generals"), lambda one: one.general.name, _columns(visit), partial(_none, visit)
@@ -159,7 +160,7 @@ async def _install(visit: Visit) -> None:
     async def act() -> None:
         made.append(await install_general(visit.context, path.strip(), replace=replace.value))
 
-    if path and await run_and_notify(visit, act, words("general.installed")):
+    if path and await run_and_notify(visit, act, words("general.installed"), "installGeneral"):
         ui.navigate.to(page_url("generals", made[0].name))
 
 
@@ -232,7 +233,10 @@ def _draw_actions(visit: Visit, state: GeneralState, refresher: PageRefresher) -
     if not state.enabled and status == "broken":
         badge(words("general.disabled"), "disabled")
     kind = next((one for one in state.hears if "*" not in one), None)
-    button(words("emit.title"), lambda: ui.navigate.to(page_url("events", "new", type=kind)), icon="bolt")
+    if visit.may("injectEvent"):
+        button(words("emit.title"), lambda: ui.navigate.to(page_url("events", "new", type=kind)), icon="bolt")
+    if not visit.may("disableGeneral"):
+        return
     if state.enabled:
         button(words("general.disable"), lambda: _switch(visit, state.name, False, refresher), kind="danger")
     else:
@@ -250,10 +254,11 @@ async def _switch(visit: Visit, name: str, enabled: bool, refresher: PageRefresh
     )
 
     async def act() -> None:
-        await set_enabled(visit.context, name, DASHBOARD_USER, enabled=enabled)
+        await set_enabled(visit.context, name, visit.person.name, enabled=enabled)
 
     done = words("general.did.enable" if enabled else "general.did.disable", name=name)
-    if sure and await run_and_notify(visit, act, done):
+    operation = "enableGeneral" if enabled else "disableGeneral"
+    if sure and await run_and_notify(visit, act, done, operation, name):
         refresher.wake()
 
 

@@ -28,7 +28,7 @@ from kingdom.web.dashboard.components import (
 from kingdom.web.dashboard.formats import court_timezone, format_datetime
 from kingdom.web.dashboard.refresh import PageRefresher
 from kingdom.web.dashboard.shell import page, page_head
-from kingdom.web.dashboard.task_actions import DASHBOARD_USER, answer_task, draw_answer_form
+from kingdom.web.dashboard.task_actions import answer_task, draw_answer_form
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.errors import as_api_error
 from kingdom.web.views.bus import requeue_dead
@@ -51,6 +51,13 @@ _SHOWN_ITEMS: Final = 5  # the others are folded
 _BUTTONS: Final[tuple[InboxAction, ...]] = ("resume", "retry", "goBack", "requeue", "acknowledge", "mute")
 _WAYS_BACK: Final = ("hold", "go")
 _MUTE_SECONDS: Final = {"hour": 3600.0, "day": 86400.0, "week": 7 * 86400.0, "ever": None}
+_OPERATIONS: Final[dict[InboxAction, str]] = {
+    "resume": "resumeWorkflow",
+    "goBack": "resumeWorkflow",
+    "requeue": "requeueDeadLetters",
+    "acknowledge": "acknowledgeInbox",
+    "mute": "muteInbox",
+}
 
 
 @page("/inbox", title="nav.inbox", nav="inbox")
@@ -91,7 +98,13 @@ class InboxPanel:
         await self._refresher.panel(body, self._read, self._show, keep=True)
 
     async def _read(self) -> tuple[list[InboxItem], list[MutedItem]]:
-        return await read_inbox(self._visit.context), await list_muted(self._visit.context)
+        items = await read_inbox(self._visit.context)
+        return [self._offered(item) for item in items], await list_muted(self._visit.context)
+
+    def _offered(self, item: InboxItem) -> InboxItem:
+        """Return an item with the actions that the visitor may do."""
+        actions = [one for one in item.actions if self._visit.may(_operation(one, item))]
+        return item if actions == item.actions else item.model_copy(update={"actions": actions})
 
     def _show(self, found: tuple[Sequence[InboxItem], Sequence[MutedItem]]) -> None:
         items, muted = found
@@ -157,7 +170,8 @@ class InboxPanel:
                     text(words("inbox.muted.by", user=item.user), "k-muted k-small")
                 text(words.reason(item.text), "k-wrap k-inbox-text", name="p")
             with tag("div", "k-inbox-actions"):
-                button(words("inbox.unmute"), partial(self._unmute, item.id))
+                if self._visit.may("unmuteInbox"):
+                    button(words("inbox.unmute"), partial(self._unmute, item.id))
 
     def _text(self, item: InboxItem) -> str:
         return self._words("court.attention.down") if item.id == COURT_DOWN_ID else self._words.reason(item.text)
@@ -170,6 +184,8 @@ class InboxPanel:
             self._visit,
             lambda: execute("AnswerWorkflow", str(item.workflow_id), text=answer),
             self._words("workflow.did.answer"),
+            "answerWorkflow",
+            workflow_id=str(item.workflow_id),
         )
 
     # ── many items ────────────────────────────────────────────────────────────────────────────────────────────
@@ -205,24 +221,21 @@ class InboxPanel:
         """Do the same with several items. What one of them refuses does not stop the others."""
         items = [self._items[one] for one in ids if one in self._items]
         problems: list[str] = []
-        if action == "acknowledge":
-            await acknowledge(self._visit.context, [item.id for item in items], DASHBOARD_USER)
-        elif action == "mute":
+        until, hold = None, False
+        if action == "mute":
             if (span := await self._ask(_mute_question(self._words, items), "inbox.mute", _MUTE_SECONDS)) is None:
                 return
             until = None if (seconds := _MUTE_SECONDS[span]) is None else self._visit.context.clock() + seconds
-            await mute(self._visit.context, [item.id for item in items], DASHBOARD_USER, until)
-        else:
-            hold = False
-            if action == "goBack":
-                if (way := await self._ask(_back_question(self._words, items), "inbox.goBack", _WAYS_BACK)) is None:
-                    return
-                hold = way == "hold"
-            for item in items:
-                try:
-                    await self._command(action, item, hold=hold)
-                except Exception as error:  # noqa: BLE001 - shown with those of the others
-                    problems.append(f"{item.title}: {as_api_error(error)}")
+        elif action == "goBack":
+            if (way := await self._ask(_back_question(self._words, items), "inbox.goBack", _WAYS_BACK)) is None:
+                return
+            hold = way == "hold"
+        together = action in ("acknowledge", "mute")
+        for some in [items] if together else [[item] for item in items]:
+            try:
+                await self._command(action, some, hold=hold, until=until)
+            except Exception as error:  # noqa: BLE001 - shown with those of the others
+                problems += [f"{item.title}: {as_api_error(error)}" for item in some]
         done = len(items) - len(problems)
         self._selected -= set(ids)
         if problems:
@@ -246,12 +259,32 @@ class InboxPanel:
         return None if chosen is None else str(chosen)
 
     async def _unmute(self, item_id: str) -> None:
-        await unmute(self._visit.context, [item_id])
-        ui.notify(self._words("inbox.did", n=1), type="positive")
+        async def act() -> None:
+            await unmute(self._visit.context, [item_id])
+
+        await run_and_notify(self._visit, act, self._words("inbox.did", n=1), "unmuteInbox", item_id)
         self._refresher.wake()
 
-    def _command(self, action: InboxAction, item: InboxItem, *, hold: bool) -> Awaitable[object]:
-        context = self._visit.context
+    async def _command(
+        self, action: InboxAction, items: Sequence[InboxItem], *, hold: bool, until: float | None
+    ) -> None:
+        """Do something with several items that are acknowledged or muted, or with one."""
+        context, name, item = self._visit.context, self._visit.person.name, items[0]
+        ids = [one.id for one in items]
+        subject = item.task_id or item.workflow_id or item.event_id or item.id
+        workflow_id = item.workflow_id if action in ("retry", "resume", "goBack") else None
+        async with self._visit.acts(
+            _operation(action, item), subject if len(items) == 1 else "", workflow_id=workflow_id or ""
+        ):
+            if action == "acknowledge":
+                await acknowledge(context, ids, name)
+            elif action == "mute":
+                await mute(context, ids, name, until)
+            else:
+                await self._one(action, item, hold=hold)
+
+    def _one(self, action: InboxAction, item: InboxItem, *, hold: bool) -> Awaitable[object]:
+        context, name = self._visit.context, self._visit.person.name
         if action == "goBack":
             point = {"checkpoint_id": item.checkpoint_id, "hold": hold}
             return context.control.execute("ResumeWorkflow", str(item.workflow_id), **point)
@@ -259,7 +292,17 @@ class InboxPanel:
             return requeue_dead(context, str(item.bus), str(item.stream), [str(item.event_id)])
         if item.workflow_id is not None:  # approve a review, or retry
             return context.control.execute("ResumeWorkflow", item.workflow_id, retry=True)
-        return commands.retry_task(self._visit.court, str(item.task_id), DASHBOARD_USER, WEB_SOURCE)
+        return commands.retry_task(self._visit.court, str(item.task_id), name, WEB_SOURCE)
+
+
+def _operation(action: InboxAction, item: InboxItem) -> str:
+    """Return the operation of the API that does the same."""
+    of_workflow = item.workflow_id is not None
+    if action == "answer":
+        return "answerWorkflow" if of_workflow else "answerQuestion"
+    if action == "retry":
+        return "resumeWorkflow" if of_workflow else "retryTask"
+    return _OPERATIONS[action]
 
 
 def _key(item: InboxItem) -> str:

@@ -19,7 +19,8 @@ export default {
         cells.map(([classes, parts]) => h(cell, { class: classes || undefined }, parts.map(part))),
       ),
     );
-    if (this.kind !== "table") return h(outer, { "aria-label": this.label }, rows);
+    if (this.kind === "log") return h(outer, rows); // inside an element that has the name
+    if (this.kind === "list") return h(outer, { "aria-label": this.label }, rows);
     const head = (this.columns ?? []).map(([title, classes, width]) =>
       h("th", { scope: "col", class: classes || undefined, style: width ? { width } : undefined }, title),
     );

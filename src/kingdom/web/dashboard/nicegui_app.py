@@ -20,7 +20,8 @@ from kingdom.web.dashboard import shell, theme
 from kingdom.web.dashboard.refresh import SharedReads
 from kingdom.web.dashboard.shell import not_found_page
 from kingdom.web.dashboard.visit import Visit, current_visit, preferred_settings
-from kingdom.web.security import nonce
+from kingdom.web.security import PERSON_SCOPE_KEY, nonce
+from kingdom.web.security.roles import OWNER
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -68,6 +69,7 @@ _PAGE_MODULES: Final = (
     "events",
     "logs",
     "settings",
+    "people",
     "bus",
     "workflows",
 )
@@ -133,8 +135,9 @@ class _DashboardMount(Mount):
         locale, theme = preferred_settings(
             connection.cookies, connection.headers.get("accept-language", ""), self._context.settings.locale
         )
+        person = scope.get(PERSON_SCOPE_KEY) or OWNER
         query = f"?{connection.url.query}" if connection.url.query else ""
-        current_visit.set(Visit(self._context, self._shared, locale, theme, path + query))
+        current_visit.set(Visit(self._context, self._shared, locale, theme, path + query, person))
         kept = path.startswith(_NICEGUI_FILES) and not path.startswith(_DYNAMIC_FILES)
         await super().handle(scope, receive, _cached_forever(send) if kept else send)
 

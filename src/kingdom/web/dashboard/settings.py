@@ -10,7 +10,7 @@ from nicegui import ui
 
 from kingdom import __version__
 from kingdom.court.settings import read_settings
-from kingdom.web.dashboard.components import DataTable, TableColumn, badge, button, card, facts, tag, text
+from kingdom.web.dashboard.components import DataTable, TableColumn, badge, button, card, facts, link, tag, text
 from kingdom.web.dashboard.refresh import PageRefresher
 from kingdom.web.dashboard.shell import page, page_head
 from kingdom.web.dashboard.visit import Visit
@@ -38,6 +38,7 @@ async def settings_page(visit: Visit) -> None:
             with card(words("settings.server")):
                 _draw_server(visit)
             with card(words("settings.devices")), tag("div", "k-stack"):
+                link(words("settings.people"), "/people")
                 text(words("settings.devices.hint"), "k-wrap", name="p")
                 text("kingdom web --new-token", "k-mono k-command", name="code")
     services = visit.context.services
@@ -101,8 +102,10 @@ def _shown(value: str) -> str:
 
 def _draw_server(visit: Visit) -> None:
     words, context = visit.words, visit.context
+    you = words("settings.you.are", name=visit.person.name, role=words(f"access.{visit.person.role}"))
     facts(
         [
+            (words("settings.you"), you),
             (words("settings.folder"), str(context.root)),
             (words("settings.address"), f"{context.settings.host}:{context.settings.port}"),
             (words("settings.hosts"), ", ".join(context.settings.allowed_hosts) or "–"),
@@ -113,7 +116,7 @@ def _draw_server(visit: Visit) -> None:
 
 def _log_out(visit: Visit) -> None:
     """Have the browser drop its cookie, and show the page for those who are not logged in."""
-    headers = json.dumps({CSRF_HEADER: csrf_token(visit.context.token)})
+    headers = json.dumps({CSRF_HEADER: csrf_token(visit.context.token, visit.person.key)})
     ui.run_javascript(
         f"fetch('/api/session', {{method: 'DELETE', headers: {headers}}}).then(() => location.assign('/'))"
     )

@@ -16,6 +16,7 @@ from nicegui import ui
 from starlette.responses import RedirectResponse
 
 from kingdom.court.attention import AttentionItem, CourtCondition, condition_of
+from kingdom.web.acting import check_may
 from kingdom.web.dashboard import theme
 from kingdom.web.dashboard.components import badge, empty, failed, labelled, link, tag, text
 from kingdom.web.dashboard.refresh import PageRefresher
@@ -48,11 +49,14 @@ class LocalizedPage(ui.page):
         return _LANGUAGES[visit.locale] if visit else "en-US"
 
 
-def page(path: str, *, title: str, nav: str, court: bool = False) -> Callable[[PageBuilder], PageBuilder]:
+def page(
+    path: str, *, title: str, nav: str, court: bool = False, operation: str = ""
+) -> Callable[[PageBuilder], PageBuilder]:
     """Register ``async def build(visit, …)`` as the page of a path. Other parameters come from the path and the query.
 
     ``title`` is a text key, ``nav`` the navigation entry. With ``court``, a folder without a court shows a hint how to
-    create one instead.
+    create one instead. ``operation`` is the one of the API that the page is for: who may not do it sees which role it
+    needs.
     """
 
     def register(build: PageBuilder) -> PageBuilder:
@@ -61,7 +65,8 @@ def page(path: str, *, title: str, nav: str, court: bool = False) -> Callable[[P
 
         @functools.wraps(build)
         async def built(**arguments: Any) -> None:
-            await build_page(current_visit.get(), build, arguments, title=title, nav=nav, court=court)
+            visit = current_visit.get()
+            await build_page(visit, build, arguments, title=title, nav=nav, court=court, operation=operation)
 
         cast(Any, built).__signature__ = inspect.Signature(asked)
         LocalizedPage(path, response_timeout=_BUILD_SECONDS)(built)
@@ -149,7 +154,14 @@ _THEME_ICONS: Final = {"auto": "brightness_auto", "light": "light_mode", "dark":
 
 
 async def build_page(
-    visit: Visit, build: PageBuilder, arguments: dict[str, Any], *, title: str, nav: str, court: bool
+    visit: Visit,
+    build: PageBuilder,
+    arguments: dict[str, Any],
+    *,
+    title: str,
+    nav: str,
+    court: bool = False,
+    operation: str = "",
 ) -> None:
     """Build a page inside the frame. An error replaces the content of the page."""
     words = visit.words
@@ -172,6 +184,8 @@ async def build_page(
             )
             return
         try:
+            if operation:
+                check_may(visit.context, visit.person, operation)
             await build(visit, **arguments)
         except Exception as error:  # show the error inside the frame, so that other pages stay reachable
             status = as_api_error(error).status
@@ -322,7 +336,7 @@ async def not_found_page() -> None:
     ui.context.client.status_code = 404
     ui.context.client.page.language = _LANGUAGES[visit.locale]
     ui.dark_mode(visit.dark)
-    await build_page(visit, _build_not_found, {}, title="nowhere.title", nav="", court=False)
+    await build_page(visit, _build_not_found, {}, title="nowhere.title", nav="")
 
 
 async def _build_not_found(visit: Visit) -> None:

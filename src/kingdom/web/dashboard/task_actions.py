@@ -30,16 +30,13 @@ if TYPE_CHECKING:
     from kingdom.web.views.questions import TaskAnswer
 
 
-DASHBOARD_USER: Final = "dashboard"
-
-
 async def answer_task(visit: Visit, task_id: str, text: str) -> bool:
     """Answer the question of a task. Returns whether it succeeded."""
 
     async def act() -> None:
-        await commands.answer_question(visit.court, task_id, text, DASHBOARD_USER, WEB_SOURCE)
+        await commands.answer_question(visit.court, task_id, text, visit.person.name, WEB_SOURCE)
 
-    return await run_and_notify(visit, act, visit.words("task.answered", task=task_id))
+    return await run_and_notify(visit, act, visit.words("task.answered", task=task_id), "answerQuestion", task_id)
 
 
 async def cancel_task(visit: Visit, task_id: str) -> bool:
@@ -54,9 +51,9 @@ async def cancel_task(visit: Visit, task_id: str) -> bool:
     )
 
     async def act() -> None:
-        await commands.cancel_task(visit.court, task_id, DASHBOARD_USER, WEB_SOURCE)
+        await commands.cancel_task(visit.court, task_id, visit.person.name, WEB_SOURCE)
 
-    return sure and await run_and_notify(visit, act, words("task.cancelled", task=task_id))
+    return sure and await run_and_notify(visit, act, words("task.cancelled", task=task_id), "cancelTask", task_id)
 
 
 async def retry_task(visit: Visit, task_id: str) -> bool:
@@ -67,9 +64,9 @@ async def retry_task(visit: Visit, task_id: str) -> bool:
     )
 
     async def act() -> None:
-        await commands.retry_task(visit.court, task_id, DASHBOARD_USER, WEB_SOURCE)
+        await commands.retry_task(visit.court, task_id, visit.person.name, WEB_SOURCE)
 
-    return sure and await run_and_notify(visit, act, words("task.retried", task=task_id))
+    return sure and await run_and_notify(visit, act, words("task.retried", task=task_id), "retryTask", task_id)
 
 
 def answer_text(visit: Visit, answer: TaskAnswer, zone: tzinfo) -> str:
@@ -106,6 +103,9 @@ def draw_answer_form(
             done()
 
     text(question, "k-wrap k-strong", name="p")
+    if not visit.may("answerQuestion"):
+        text(visit.needs_role("answerQuestion"), "k-muted k-small", name="p")
+        return
     if choices:
         with tag("div", "k-row k-wrapping", role="group", aria_label=words("task.choices")):
             for choice in choices:

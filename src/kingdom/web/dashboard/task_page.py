@@ -216,9 +216,9 @@ def _draw_actions(visit: Visit, task_id: str, status: str, actions: tuple[str, .
         if await (task_actions.retry_task if what == "retry" else task_actions.cancel_task)(visit, task_id):
             refresher.wake()
 
-    if "retry" in actions:
+    if "retry" in actions and visit.may("retryTask"):
         button(words("task.retry"), partial(act, "retry"))
-    if "cancel" in actions:
+    if "cancel" in actions and visit.may("cancelTask"):
         button(words("task.cancel"), partial(act, "cancel"), kind="danger")
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from kingdom.web.acting import Act, acting, check_may, record_act
 from kingdom.web.dashboard.words import LOCALES, Translations, translations
+from kingdom.web.security.roles import OWNER, Person, role_of
 
 if TYPE_CHECKING:
     from kingdom.court.loop import Services
@@ -31,6 +34,29 @@ class Visit:
     theme: Theme = "auto"
     path: str = "/"
     """Path and query of the page."""
+    person: Person = OWNER
+    """Who visits."""
+
+    def may(self, operation: str) -> bool:
+        """Return whether the visitor's role allows an operation of the API. Controls of others are not offered."""
+        return self.person.may(operation)
+
+    def needs_role(self, operation: str) -> str:
+        """Say which role an operation needs, that the visitor does not have."""
+        needed = self.words(f"access.{role_of(operation)}")
+        return self.words("access.needed", role=needed, yours=self.words(f"access.{self.person.role}"))
+
+    @asynccontextmanager
+    async def acts(self, operation: str, subject: str = "", *, workflow_id: str = "") -> AsyncIterator[None]:
+        """Do something inside the block as the visitor, and record it when it succeeds.
+
+        Raises :class:`kingdom.web.envelope.ApiError` if the visitor may not do it, or their token was revoked.
+        """
+        check_may(self.context, self.person, operation)
+        act = Act(self.person, subject=subject or workflow_id, workflow_id=workflow_id)
+        with acting(act):
+            yield
+            await record_act(self.context, act, operation)
 
     @property
     def words(self) -> Translations:

@@ -14,7 +14,7 @@ from kingdom.web.security.credentials import (
     read_token,
     renew_token,
 )
-from kingdom.web.security.guard import AUTH_SCOPE_KEY, RequestGuard
+from kingdom.web.security.guard import AUTH_SCOPE_KEY, PERSON_SCOPE_KEY, RequestGuard
 from kingdom.web.security.headers import nonce
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AUTH_SCOPE_KEY",
     "CSRF_HEADER",
+    "PERSON_SCOPE_KEY",
     "add_guard",
     "cookie_name",
     "cookie_value",

@@ -90,16 +90,25 @@ def cookie_name(token: str) -> str:
     return f"{COOKIE_PREFIX}_{_derive(token, 'cookie name')[:8]}"
 
 
-def cookie_value(token: str) -> str:
-    """Return the cookie value. It proves knowledge of the token without revealing it."""
-    return _derive(token, "session")
+def cookie_value(token: str, key: str = "") -> str:
+    """Return the cookie value. It proves knowledge of the token without revealing it.
+
+    ``key`` identifies the named token of a person, with which they logged in. The value is derived from the home's own
+    token, because the other is not stored: who can read its hash cannot make a cookie of it.
+    """
+    return f"{key}.{_derive(token, f'session {key}')}" if key else _derive(token, "session")
 
 
-def csrf_token(token: str) -> str:
-    """Return the CSRF token, which only pages of this server know."""
-    return _derive(token, "csrf")
+def cookie_key(value: str) -> str:
+    """Return the key in a cookie value; empty for the home's own token."""
+    return value.partition(".")[0] if "." in value else ""
 
 
-@lru_cache(maxsize=64)
+def csrf_token(token: str, key: str = "") -> str:
+    """Return the CSRF token of a person, which only pages of this server know."""
+    return _derive(token, f"csrf {key}" if key else "csrf")
+
+
+@lru_cache(maxsize=1024)
 def _derive(token: str, purpose: str) -> str:
     return hmac.new(token.encode(), f"kingdom web {purpose}".encode(), hashlib.sha256).hexdigest()

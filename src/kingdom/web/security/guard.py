@@ -15,8 +15,16 @@ from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from kingdom.web.envelope import ApiError
-from kingdom.web.security.credentials import CSRF_HEADER, cookie_name, cookie_value, csrf_token, secrets_equal
+from kingdom.web.security.credentials import (
+    CSRF_HEADER,
+    cookie_key,
+    cookie_name,
+    cookie_value,
+    csrf_token,
+    secrets_equal,
+)
 from kingdom.web.security.headers import HostNames, new_nonce, with_security_headers
+from kingdom.web.security.roles import OWNER, Person
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +51,8 @@ code {{ padding: .15rem .4rem; border: 1px solid; border-radius: .3rem }}
 <p>{what}</p>
 <p>On the machine where it runs, in the folder of your court or your workflows:</p>
 <p><code>kingdom web --link</code></p>
-<p>prints a link. Open it in this browser, once. If you have just done so: <a href="/">go on to the dashboard</a>.</p>
+<p>prints a link. Open it in this browser, once. Or ask the owner for a link of your own
+(<code>kingdom token add NAME</code>). If you have just done so: <a href="/">go on to the dashboard</a>.</p>
 </body>
 </html>
 """
@@ -81,10 +90,13 @@ class RateLimiter:
 AuthMethod: TypeAlias = Literal["bearer", "session"]
 AUTH_SCOPE_KEY: Final = "kingdom.identity"
 """Scope key of the authentication method of a request: ``bearer``, ``session``, or None."""
+PERSON_SCOPE_KEY: Final = "kingdom.person"
+"""Scope key of the :class:`~kingdom.web.security.roles.Person` who sends a request; None without a token."""
 OPEN_PATHS: Final = ("/healthz", "/readyz")
 OPEN_PREFIX: Final = "/hooks/"
 TOOLKIT_PREFIX: Final = "/_nicegui"
 """Paths of NiceGUI: its assets, and its socket when it falls back to polling."""
+_STREAM_PATH: Final = "/api/stream"
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _WRONG_TOKEN_RATE: Final = (0.2, 10.0)  # per second and burst, per address
 _BURST_SECONDS: Final = 4.0  # a burst may have the requests of this many seconds
@@ -132,8 +144,13 @@ class RequestGuard:
             await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        person: Person | None = scope[PERSON_SCOPE_KEY]
+        stays_open = scope["type"] == "websocket" or scope["path"] == _STREAM_PATH
         try:
-            await self._app(scope, receive, send)
+            if person is not None and not person.is_owner and stays_open:
+                await self._context.connections.run(person, self._app, scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
         except Exception:
             # Errors of WebSockets are logged nowhere else; errors of requests are logged by the error handlers.
             if scope["type"] == "websocket":
@@ -146,18 +163,19 @@ class RequestGuard:
         _check_path(path)
         self._check_names(headers, scope)
         address = (scope.get("client") or ("",))[0]
-        scope[AUTH_SCOPE_KEY] = None
+        scope[AUTH_SCOPE_KEY] = scope[PERSON_SCOPE_KEY] = None
         if path == "/login":
             return self._log_in(scope, address)
         if path in OPEN_PATHS or path.startswith(OPEN_PREFIX):
             self._check_pace(f"open {address}")
             return None
-        identity = self._identity(headers, address)
+        identity, person = self._identity(headers, address)
         if not path.startswith(TOOLKIT_PREFIX):  # not limited: a page has dozens of assets
-            self._check_pace(identity)
+            self._check_pace(f"{identity} {person.key}")
         if identity == "session":
-            self._check_page(headers, scope)
-        scope[AUTH_SCOPE_KEY] = identity
+            self._check_page(headers, scope, person)
+        scope[AUTH_SCOPE_KEY], scope[PERSON_SCOPE_KEY] = identity, person
+        self._context.tokens.used(person)
         return None
 
     def _check_names(self, headers: Headers, scope: Scope) -> None:
@@ -173,16 +191,19 @@ class RequestGuard:
             if not self._names.is_own_origin(origin, hosts[0], scope["scheme"]):
                 raise ApiError(403, "SYS_ORIGIN", f"requests from pages of {origin!r:.120} are not allowed")
 
-    def _identity(self, headers: Headers, address: str) -> AuthMethod:
+    def _identity(self, headers: Headers, address: str) -> tuple[AuthMethod, Person]:
         token = self._context.token
         if (given := headers.get("authorization")) is not None:
             kind, _, value = given.partition(" ")
-            if kind.lower() == "bearer" and secrets_equal(value.strip(), token):
-                return "bearer"
+            if kind.lower() == "bearer" and (person := self._person(value.strip())) is not None:
+                return "bearer", person
             raise self._wrong_token(address)
         if cookies := list(_cookies(headers, cookie_name(token))):
-            if any(secrets_equal(value, cookie_value(token)) for value in cookies):
-                return "session"
+            for value in cookies:
+                key = cookie_key(value)
+                known = self._context.tokens.find_key(key) if key else OWNER
+                if known is not None and secrets_equal(value, cookie_value(token, key)):
+                    return "session", known
             raise self._wrong_token(address)
         raise ApiError(
             401,
@@ -190,18 +211,24 @@ class RequestGuard:
             "not authenticated: send Authorization: Bearer TOKEN, or log in with kingdom web --link",
         )
 
+    def _person(self, token: str) -> Person | None:
+        """Return the person with this token."""
+        return OWNER if secrets_equal(token, self._context.token) else self._context.tokens.find(token)
+
     def _wrong_token(self, address: str) -> ApiError:
         """Return the error for a wrong token. Correct tokens are never limited by wrong ones from the same address."""
         if seconds := self._wrong.take(address):
             return _too_often(seconds, "too many wrong tokens from your address")
-        return ApiError(401, "SYS_UNAUTHORIZED", "wrong token: kingdom web --link shows the token of this server")
+        return ApiError(
+            401, "SYS_UNAUTHORIZED", "wrong or revoked token: kingdom web --link shows the token of this server"
+        )
 
     def _check_pace(self, key: str) -> None:
         if seconds := self._pace.take(key):
             most = self._context.settings.requests_per_second
             raise _too_often(seconds, f"more than {most:g} requests a second")
 
-    def _check_page(self, headers: Headers, scope: Scope) -> None:
+    def _check_page(self, headers: Headers, scope: Scope, person: Person) -> None:
         """Check that a page of this server sends the request: browsers send the cookie to other ports, too."""
         site = headers.get("sec-fetch-site")
         is_own = site == "same-origin" or "origin" in headers  # foreign origins are already refused
@@ -218,7 +245,7 @@ class RequestGuard:
             raise ApiError(403, "SYS_CSRF", "the browser does not confirm that a page of this server sent the request")
         if scope["path"].startswith(TOOLKIT_PREFIX):
             return
-        if not secrets_equal(headers.get(CSRF_HEADER, ""), csrf_token(self._context.token)):
+        if not secrets_equal(headers.get(CSRF_HEADER, ""), csrf_token(self._context.token, person.key)):
             raise ApiError(
                 403, "SYS_CSRF", f"CSRF token missing: send {CSRF_HEADER} with the value from GET /api/session"
             )
@@ -230,12 +257,13 @@ class RequestGuard:
         if not given:
             return login_page(401, "This page needs a link that contains a token.")
         token = self._context.token
-        if not secrets_equal(given[0], token):
+        if (person := self._person(given[0])) is None:
             raise self._wrong_token(address)
+        self._context.tokens.used(person)
         answer = RedirectResponse("/", 303)
         answer.set_cookie(
             cookie_name(token),
-            cookie_value(token),
+            cookie_value(token, person.key),
             max_age=_SESSION_SECONDS,
             path="/",
             secure=scope["scheme"] == "https",

@@ -10,11 +10,12 @@ from pydantic import Field
 
 from kingdom.bus.envelope import new_event_id
 from kingdom.court.commands import inject_event
-from kingdom.court.document_index import INVALID, full_document, index_fields, stub_document
+from kingdom.court.document_index import COMMAND_EVENT_SUFFIXES, INVALID, full_document, index_fields, stub_document
 from kingdom.court.event_types import event_schema, known_event_types
 from kingdom.court.home import check_name
 from kingdom.court.queues import EVENTS, MESSAGES, TASKS, find_document
-from kingdom.web.envelope import ApiModel, not_found
+from kingdom.web.acting import acting_person, acts_on
+from kingdom.web.envelope import ApiError, ApiModel, not_found
 from kingdom.web.views.court_state import court_state
 from kingdom.web.views.document_links import DocumentLink, linked_documents
 from kingdom.web.views.documents import (
@@ -211,5 +212,9 @@ async def read_event_schema(context: WebContext, kind: str) -> dict[str, Any]:
 async def emit_event(context: WebContext, fields: dict[str, Any], event_id: str | None = None) -> tuple[str, bool]:
     """Store an event durably. Returns its id, and whether the id was new."""
     check_payload(fields["payload"])
+    if str(fields["type"]).endswith(COMMAND_EVENT_SUFFIXES) and not acting_person().is_owner:
+        # such an event names who asked: only its own operation signs it
+        raise ApiError(403, "SYS_SIGNATURE", f"{fields['type']} is a command: use its operation of the API")
     chosen = event_id or f"evt-{WEB_SOURCE}-{new_event_id()}"
+    acts_on(chosen)
     return chosen, await inject_event(context.court, {**fields, "id": chosen})

@@ -16,6 +16,7 @@ from kingdom.court.packages.disabled import DisabledGenerals, switch_general
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.packages.installer import check_package, install_package
 from kingdom.court.queues import TASKS
+from kingdom.web.acting import acts_on
 from kingdom.web.envelope import ApiError, ApiModel, not_found
 from kingdom.web.views.court_state import court_state
 from kingdom.web.views.redaction import json_safe
@@ -89,6 +90,7 @@ async def install_general(context: WebContext, folder: str, *, replace: bool) ->
     made = await asyncio.to_thread(
         lambda: install_package(home, Path(folder), replace=replace, engines=_engine_names())
     )
+    acts_on(made.name)
     return await read_general(context, made.name)
 
 

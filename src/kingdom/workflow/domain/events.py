@@ -20,7 +20,7 @@ UI_ONLY: Final = frozenset(
         "WorkflowTemplateCreated", "WorkflowTemplateUpdated", "WorkflowTemplateDeleted",
         "WorkflowCreated", "WorkflowPaused", "WorkflowDeleted", "WorkflowMcpServerRefsUpdated",
         "TaskStarted", "TaskCompleted", "QuerySent", "ReportGenerationStarted",
-        "CheckpointCreated", "WorkTreeReleased", "WorkSpaceCreated", "WorkflowLanded",
+        "CheckpointCreated", "WorkTreeReleased", "WorkSpaceCreated", "WorkflowLanded", "PersonActed",
     }
 )  # fmt: skip
 _SNAKE: Final = re.compile(r"_([a-z])")
@@ -181,6 +181,15 @@ class WorkflowLanded(DomainEvent):
     workflow_id: str
     branch: str
     url: str
+
+
+@_event
+class PersonActed(DomainEvent):
+    """A person did something with a workflow, through the web or MCP. Other events say what came of it."""
+
+    workflow_id: str
+    user: str
+    action: str
 
 
 @_event

@@ -19,6 +19,7 @@ from kingdom.workflow.usecases.lifecycle import (
     cancel_workflow,
     delete_workflow,
     pause_workflow,
+    record_person,
     resume_workflow,
     start_workflow,
 )
@@ -27,6 +28,6 @@ from kingdom.workflow.usecases.workflows import create_workflow, fork_workflow, 
 __all__ = [
     "answer_workflow", "cancel_workflow", "create_git", "create_template_from_workflow", "create_workflow",
     "create_workflow_template", "delete_git", "delete_workflow", "delete_workflow_template", "fork_workflow",
-    "modify_workflow", "pause_workflow", "register_mcp_server", "resume_workflow", "start_workflow",
+    "modify_workflow", "pause_workflow", "record_person", "register_mcp_server", "resume_workflow", "start_workflow",
     "unregister_mcp_server", "update_workflow_template",
 ]  # fmt: skip

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from kingdom.workflow.context import UnitOfWork, WorkflowContext
+from kingdom.workflow.context import UnitOfWork, WorkflowContext, workflow_event
 from kingdom.workflow.domain.events import (
+    PersonActed,
     WorkCompleted,
     WorkflowCancelled,
     WorkflowDeleted,
@@ -397,3 +398,9 @@ async def _delete_rows(tx: WorkflowTransaction, workflow_id: str) -> None:
 def _check_deletable(workflow: Workflow) -> None:
     if workflow.status in BUSY_STATUSES:
         raise NotModifiable(f"workflow {workflow.id} is {workflow.status} and cannot be deleted now: cancel it first")
+
+
+async def record_person(context: WorkflowContext, workflow_id: str, user: str, action: str) -> None:
+    """Record in the events of a workflow who did something with it."""
+    async with context.store.transaction() as tx:
+        tx.record(workflow_event(workflow_id, PersonActed(workflow_id, user, action)))

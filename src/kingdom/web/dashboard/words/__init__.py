@@ -10,10 +10,12 @@ from kingdom.web.dashboard.words import (
     en,
     en_court,
     en_inbox,
+    en_people,
     en_workflows,
     ko,
     ko_court,
     ko_inbox,
+    ko_people,
     ko_reasons,
     ko_workflows,
 )
@@ -21,8 +23,20 @@ from kingdom.web.dashboard.words import (
 LOCALES: Final = ("en", "ko")
 LOCALE_NAMES: Final = {"en": "English", "ko": "한국어"}
 TEXTS: Final[dict[str, dict[str, str]]] = {
-    "en": {**en.WORDS, **en_court.COURT_WORDS, **en_inbox.INBOX_WORDS, **en_workflows.WORKFLOW_WORDS},
-    "ko": {**ko.WORDS, **ko_court.COURT_WORDS, **ko_inbox.INBOX_WORDS, **ko_workflows.WORKFLOW_WORDS},
+    "en": {
+        **en.WORDS,
+        **en_court.COURT_WORDS,
+        **en_inbox.INBOX_WORDS,
+        **en_people.PEOPLE_WORDS,
+        **en_workflows.WORKFLOW_WORDS,
+    },
+    "ko": {
+        **ko.WORDS,
+        **ko_court.COURT_WORDS,
+        **ko_inbox.INBOX_WORDS,
+        **ko_people.PEOPLE_WORDS,
+        **ko_workflows.WORKFLOW_WORDS,
+    },
 }
 _REASONS: Final = {"ko": ko_reasons.REASONS}
 _REASON_WORDS: Final = {"level": "load", "state": "role"}

@@ -16,8 +16,8 @@ COURT_WORDS: Final[dict[str, str]] = {
     "settings.hosts": "Further names",
     "settings.version": "Version",
     "settings.devices": "Devices",
-    "settings.devices.hint": "All browsers and clients share one token, and the server keeps no list of them. "
-    "A browser stays logged in for a month. This logs all of them out:",
+    "settings.devices.hint": "The owner's browsers share one token; other people have tokens of their own. "
+    "A browser stays logged in for a month. This logs all browsers out:",
     "settings.state.file": "in use",
     "settings.state.default": "no file: defaults",
     "settings.state.broken": "has problems",

@@ -16,8 +16,8 @@ COURT_WORDS: Final[dict[str, str]] = {
     "settings.hosts": "다른 이름",
     "settings.version": "버전",
     "settings.devices": "기기",
-    "settings.devices.hint": "모든 브라우저와 클라이언트가 토큰 하나를 함께 쓰며, 서버는 그 목록을 두지 않습니다. "
-    "브라우저는 한 달 동안 로그인 상태를 유지합니다. 모두 로그아웃시키려면:",
+    "settings.devices.hint": "소유자의 브라우저는 토큰 하나를 함께 쓰고, 다른 사람은 자신의 토큰을 씁니다. "
+    "브라우저는 한 달 동안 로그인 상태를 유지합니다. 모든 브라우저를 로그아웃시키려면:",
     "settings.state.file": "사용 중",
     "settings.state.default": "파일 없음: 기본값",
     "settings.state.broken": "문제 있음",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
@@ -83,7 +83,7 @@ class WorkflowActions:
         async def act() -> None:
             await land_workflow(self._visit.context, self._workflow)
 
-        await run_and_notify(self._visit, act, self._words("workflow.did.land"))
+        await self._run(act, self._words("workflow.did.land"), "landWorkflow")
         self._after()
 
     async def restore(self, rescue_id: str) -> None:
@@ -95,7 +95,7 @@ class WorkflowActions:
         async def act() -> None:
             await restore_workflow_rescue(self._visit.context, self._workflow, rescue_id)
 
-        await run_and_notify(self._visit, act, self._words("rescue.did"))
+        await self._run(act, self._words("rescue.did"), "restoreWorkflowRescue")
         self._after()
 
     async def cancel(self) -> None:
@@ -131,7 +131,7 @@ class WorkflowActions:
             body = parse_body(ForkBody, checkpoint_id=checkpoint_id, name=name)
             made.append((await fork_workflow(self._visit.context, self._workflow, body)).data.id)
 
-        if await run_and_notify(self._visit, act, self._words("workflow.did.fork")):
+        if await self._run(act, self._words("workflow.did.fork"), "forkWorkflow"):
             ui.navigate.to(page_url("workflows", made[0]))
 
     async def keep(self) -> None:
@@ -146,14 +146,23 @@ class WorkflowActions:
             body = parse_body(TemplateOfWorkflowBody, name=name)
             made.append((await create_template_from_workflow(self._visit.context, self._workflow, body)).data.id)
 
-        if await run_and_notify(self._visit, act, self._words("template.did.save")):
+        if await self._run(act, self._words("template.did.save"), "createTemplateFromWorkflow"):
             ui.navigate.to(page_url("templates", made[0]))
 
     async def _execute(self, kind: str, done: str, **arguments: Any) -> bool:
         control = self._visit.context.control
-        did = await run_and_notify(self._visit, lambda: control.execute(kind, self._workflow, **arguments), done)
+        operation = operation_of_command(kind)
+        did = await self._run(lambda: control.execute(kind, self._workflow, **arguments), done, operation)
         self._after()
         return did
+
+    async def _run(self, act: Callable[[], Awaitable[object]], done: str, operation: str) -> bool:
+        return await run_and_notify(self._visit, act, done, operation, workflow_id=self._workflow)
+
+
+def operation_of_command(kind: str) -> str:
+    """Return the operation of the API that sends a command to the engine: ``startWorkflow`` for ``StartWorkflow``."""
+    return kind[0].lower() + kind[1:]
 
 
 async def ask_for_name(visit: Visit, question: str, detail: str, value: str, yes: str) -> str | None:

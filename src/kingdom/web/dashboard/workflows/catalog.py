@@ -56,7 +56,8 @@ async def template_list_page(visit: Visit, search: str = "", cursor: str = "") -
     words = visit.words
     with page_head(words("nav.templates")):
         link(words("sources.title"), "/repositories", "k-quiet-link")
-        button(words("template.new"), lambda: ui.navigate.to("/templates/new"), kind="primary", icon="add")
+        if visit.may("createTemplateFromYaml"):
+            button(words("template.new"), lambda: ui.navigate.to("/templates/new"), kind="primary", icon="add")
     search_box(words("template.search"), search, lambda text: page_url("templates", search=text), "k-filters")
     with card(words("nav.templates"), flush=True) as (body, _):
         pass
@@ -90,7 +91,7 @@ async def template_list_page(visit: Visit, search: str = "", cursor: str = "") -
     await PageRefresher(visit, lambda event: event.type.startswith("WorkflowTemplate")).panel(body, load, draw)
 
 
-@page("/templates/new", title="template.new", nav="templates")
+@page("/templates/new", title="template.new", nav="templates", operation="createTemplateFromYaml")
 async def new_template_page(visit: Visit) -> None:
     """The page that creates a template."""
     words = visit.words
@@ -98,7 +99,11 @@ async def new_template_page(visit: Visit) -> None:
     editor = await make_editor(visit, "template/new", None)
 
     async def save() -> None:
-        made = await editor.run(lambda yaml: create_from_yaml(visit.context, parse_body(YamlBody, yaml=yaml)))
+        async def act(yaml: str) -> Ok[Template]:
+            async with visit.acts("createTemplateFromYaml"):
+                return await create_from_yaml(visit.context, parse_body(YamlBody, yaml=yaml))
+
+        made = await editor.run(act)
         if made is not None:
             await editor.saved()
             ui.navigate.to(page_url("templates", made.data.id))
@@ -119,10 +124,16 @@ async def template_page(visit: Visit, template_id: str) -> None:
         question = words("template.ask.delete", name=found.name)
         detail = words("template.ask.delete.detail")
         if await confirm(visit, question, detail=detail, yes=words("act.delete"), danger=True) and await run_and_notify(
-            visit, lambda: delete_template(visit.context, template_id), words("template.did.delete")
+            visit,
+            lambda: delete_template(visit.context, template_id),
+            words("template.did.delete"),
+            "deleteTemplate",
+            template_id,
         ):
             ui.navigate.to("/templates")
 
+    if not visit.may("updateTemplateFromYaml"):
+        return
     with actions:
         target = page_url("workflows", "new", template=template_id)
         button(words("workflow.new"), lambda: ui.navigate.to(target), icon="play_arrow")
@@ -132,7 +143,8 @@ async def template_page(visit: Visit, template_id: str) -> None:
 
 async def _save(visit: Visit, template_id: str, editor: PlanEditorPanel) -> None:
     async def act(yaml: str) -> Ok[Template]:
-        return await update_from_yaml(visit.context, template_id, parse_body(YamlBody, yaml=yaml))
+        async with visit.acts("updateTemplateFromYaml", template_id):
+            return await update_from_yaml(visit.context, template_id, parse_body(YamlBody, yaml=yaml))
 
     if await editor.run(act) is not None:
         await editor.saved()
@@ -154,10 +166,12 @@ async def sources_page(visit: Visit) -> None:
     with tag("div", "k-grid"):
         with card(words("sources.repositories"), "k-col-6", flush=True):
             gits = tag("div")
-            _NewGitForm(visit, refresher)
+            if visit.may("createGit"):
+                _NewGitForm(visit, refresher)
         with card(words("sources.mcp"), "k-col-6", flush=True):
             servers = tag("div")
-            _NewServerForm(visit, refresher)
+            if visit.may("registerMcpServer"):
+                _NewServerForm(visit, refresher)
 
     async def load_gits() -> list[GitInfo]:
         return (await list_gits(visit.context, limit=_MAX_SOURCES)).items
@@ -189,7 +203,7 @@ def _draw_git(visit: Visit, refresher: PageRefresher, git: GitInfo) -> None:
             text(git.name, "k-strong", name="div")
             text(git.url, "k-mono k-muted k-wrap", name="div")
             text(visit.words("sources.used", count=len(git.used_by)), "k-muted k-small", name="div")
-        _remove_button(visit, refresher, git, "sources.ask.git", lambda: delete_git(visit.context, git.id))
+        _remove_button(visit, refresher, git, "sources.ask.git", lambda: delete_git(visit.context, git.id), "deleteGit")
 
 
 def _draw_server(visit: Visit, refresher: PageRefresher, server: McpServerInfo) -> None:
@@ -202,7 +216,12 @@ def _draw_server(visit: Visit, refresher: PageRefresher, server: McpServerInfo) 
                 text(pairs, "k-mono k-muted k-wrap", name="div")
             text(visit.words("sources.used", count=len(server.used_by)), "k-muted k-small", name="div")
         _remove_button(
-            visit, refresher, server, "sources.ask.mcp", lambda: unregister_mcp_server(visit.context, server.id)
+            visit,
+            refresher,
+            server,
+            "sources.ask.mcp",
+            lambda: unregister_mcp_server(visit.context, server.id),
+            "unregisterMcpServer",
         )
 
 
@@ -212,6 +231,7 @@ def _remove_button(
     source: GitInfo | McpServerInfo,
     question: str,
     act: Callable[[], Awaitable[object]],
+    operation: str,
 ) -> None:
     """Draw the button that removes a repository or MCP server; ``question`` is the text key of the confirmation."""
     words = visit.words
@@ -219,10 +239,11 @@ def _remove_button(
     async def remove() -> None:
         asked_first, detail = words(question, name=source.name), words("sources.ask.detail")
         if await confirm(visit, asked_first, detail=detail, yes=words("act.remove"), danger=True):
-            await run_and_notify(visit, act, words("sources.did.remove"))
+            await run_and_notify(visit, act, words("sources.did.remove"), operation, source.id)
             refresher.wake()
 
-    icon_button("delete", words("sources.remove", name=source.name), remove).set_enabled(not source.used_by)
+    if visit.may(operation):
+        icon_button("delete", words("sources.remove", name=source.name), remove).set_enabled(not source.used_by)
 
 
 class _NewGitForm:
@@ -245,7 +266,7 @@ class _NewGitForm:
             body = parse_body(GitBody, name=self.name.strip() or _name_from_url(self.url), url=self.url.strip())
             await create_git(self._visit.context, body)
 
-        if await run_and_notify(self._visit, act, self._visit.words("sources.did.add")):
+        if await run_and_notify(self._visit, act, self._visit.words("sources.did.add"), "createGit"):
             for field in self._fields:
                 field.set_value("")
             self._refresher.wake()
@@ -281,7 +302,7 @@ class _NewServerForm:
             )
             await register_mcp_server(self._visit.context, body)
 
-        if await run_and_notify(self._visit, act, self._visit.words("sources.did.add")):
+        if await run_and_notify(self._visit, act, self._visit.words("sources.did.add"), "registerMcpServer"):
             for field in self._fields:
                 field.set_value("")
             self._refresher.wake()

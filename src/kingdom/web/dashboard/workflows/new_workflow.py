@@ -66,7 +66,7 @@ log = logging.getLogger("kingdom.web")
 _MAX_TEMPLATES: Final = 500
 
 
-@page("/workflows/new", title="workflow.new", nav="workflows")
+@page("/workflows/new", title="workflow.new", nav="workflows", operation="createWorkflow")
 async def new_workflow_page(visit: Visit, template: str = "") -> None:
     """The page that creates a workflow from a template."""
     words = visit.words
@@ -161,7 +161,7 @@ class _NewWorkflowForm:
             )
             made.append((await create_workflow(self._visit.context, body)).data)
 
-        if not await run_and_notify(self._visit, act, self._words("workflow.did.create")):
+        if not await run_and_notify(self._visit, act, self._words("workflow.did.create"), "createWorkflow"):
             return
         await forget_draft(self._draft)
         workflow_id = made[0].id
@@ -174,6 +174,7 @@ class _NewWorkflowForm:
 async def _start_workflow(visit: Visit, workflow_id: str) -> None:
     """Start a new workflow in the background; its page shows the progress."""
     try:
-        await visit.context.control.execute("StartWorkflow", workflow_id)
+        async with visit.acts("startWorkflow", workflow_id=workflow_id):
+            await visit.context.control.execute("StartWorkflow", workflow_id)
     except Exception:
         log.exception("cannot start the new workflow %s", workflow_id)

@@ -60,7 +60,7 @@ class CheckpointList:
         )
 
     def show(self, full: WorkflowFull) -> None:
-        can = "goBack" in full.allowed
+        can = "goBack" in full.allowed and self._visit.may("resumeWorkflow")
         self._none.set_visibility(not full.checkpoints)
         self._points.show(_CheckpointRow(point, can and point.valid) for point in reversed(full.checkpoints))
 
@@ -79,7 +79,10 @@ class CheckpointList:
                 link(words("checkpoint.diff"), page_url("workflows", self._workflow, "checkpoints", point.id))
                 resume = button(words("checkpoint.resume"), lambda: self._commands.resume_from(point.id, work))
                 hold = button(words("checkpoint.hold"), lambda: self._commands.hold_at(point.id, work))
-                button(words("checkpoint.fork"), lambda: self._commands.fork(point.id, work))
+                resume.set_visibility(self._visit.may("resumeWorkflow"))
+                hold.set_visibility(self._visit.may("resumeWorkflow"))
+                if self._visit.may("forkWorkflow"):
+                    button(words("checkpoint.fork"), lambda: self._commands.fork(point.id, work))
 
         def update(new: _CheckpointRow) -> None:
             resume.set_enabled(new.resumable)
@@ -111,7 +114,8 @@ class RescueList:
                 text(seen.why, "k-strong k-wrap")
                 text(format_minute(seen.made_at, self._zone), "k-muted k-small")
             text(f"{seen.repository}@{seen.commit[:10]}", "k-mono k-muted k-wrap", name="div")
-            button(self._visit.words("rescue.restore"), lambda: self._commands.restore(seen.id))
+            if self._visit.may("restoreWorkflowRescue"):
+                button(self._visit.words("rescue.restore"), lambda: self._commands.restore(seen.id))
 
 
 class ReportList:

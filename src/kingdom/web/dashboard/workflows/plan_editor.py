@@ -241,7 +241,7 @@ def _tab(words: str, on_click: Callable[[], Any]) -> ui.button:
 # ── Page ──
 
 
-@page("/workflows/{workflow_id}/plan", title="plan.title", nav="workflows")
+@page("/workflows/{workflow_id}/plan", title="plan.title", nav="workflows", operation="changeWorkflowPlan")
 async def plan_page(visit: Visit, workflow_id: str) -> None:
     """The page that changes the plan of a workflow."""
     words = visit.words
@@ -276,6 +276,11 @@ async def _apply(visit: Visit, workflow_id: str, editor: PlanEditorPanel) -> Non
     question = words("plan.ask", count=len(found.changes))
     if not await confirm(visit, question, detail="\n".join(found.changes), yes=words("plan.apply")):
         return
-    if await editor.run(lambda yaml: change(yaml, dry_run=False)) is not None:
+
+    async def apply(yaml: str) -> PlanChangeResult:
+        async with visit.acts("changeWorkflowPlan", workflow_id=workflow_id):
+            return await change(yaml, dry_run=False)
+
+    if await editor.run(apply) is not None:
         await editor.saved()
         ui.navigate.to(page_url("workflows", workflow_id))

@@ -95,10 +95,11 @@ async def checkpoint_page(
         if await commands.resume_from(point.id, work):
             ui.navigate.to(page_url("workflows", workflow_id))
 
-    with actions:
-        going_back = button(words("checkpoint.resume"), resume, icon="replay")
-        going_back.set_enabled("goBack" in full.allowed and point.valid)
-        button(words("checkpoint.fork"), lambda: commands.fork(point.id, work), icon="call_split")
+    if visit.may("resumeWorkflow"):
+        with actions:
+            going_back = button(words("checkpoint.resume"), resume, icon="replay")
+            going_back.set_enabled("goBack" in full.allowed and point.valid)
+            button(words("checkpoint.fork"), lambda: commands.fork(point.id, work), icon="call_split")
     with tag("div", "k-row k-wrapping k-filters"):
         text(format_minute(point.created_at, await court_timezone(visit)), "k-muted")
         if not point.valid:

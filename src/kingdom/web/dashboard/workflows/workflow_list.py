@@ -35,7 +35,8 @@ async def workflow_list_page(visit: Visit, show: str = "all", search: str = "", 
     chosen = show if show in _STATUS_FILTERS else "all"
     with page_head(words("nav.workflows")):
         link(words("sources.title"), "/repositories", "k-quiet-link")
-        button(words("workflow.new"), lambda: ui.navigate.to("/workflows/new"), kind="primary", icon="add")
+        if visit.may("createWorkflow"):
+            button(words("workflow.new"), lambda: ui.navigate.to("/workflows/new"), kind="primary", icon="add")
     _draw_filters(visit, chosen, search)
     with card(words("nav.workflows"), flush=True) as (body, _):
         pass

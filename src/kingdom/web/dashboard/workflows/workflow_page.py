@@ -45,6 +45,7 @@ class ActionButtons:
 
     def __init__(self, visit: Visit, commands: WorkflowActions, place: Element, workflow_id: str) -> None:
         words = visit.words
+        self._visit = visit
         with place:
             self._start = self._button(words("act.start"), commands.start, "play_arrow", "primary")
             self._pause = self._button(words("act.pause"), commands.pause, "pause", "primary")
@@ -58,6 +59,7 @@ class ActionButtons:
             with button("", icon="more_vert").classes("k-more") as more:
                 more.props["aria-label"] = words("act.more")
                 more.props["aria-haspopup"] = "true"
+                more.set_visibility(visit.may("deleteWorkflow"))
                 with ui.menu().props("role=menu"):
                     ui.menu_item(words("act.keep"), commands.keep).props("role=menuitem")
                     self._delete = ui.menu_item(words("act.delete"), commands.delete).props("role=menuitem")
@@ -65,7 +67,8 @@ class ActionButtons:
 
     def show(self, full: WorkflowFull) -> None:
         """Show or enable the allowed actions."""
-        allowed = set(full.allowed)
+        may_operate = self._visit.may("startWorkflow")  # and all the others: they need the same role
+        allowed = set(full.allowed) if may_operate else set()
         stopped = any(work.status in _STOPPED_STATUSES for work in full.works)
         self._start.set_visibility("start" in allowed)
         self._pause.set_visibility("pause" in allowed)
@@ -75,6 +78,8 @@ class ActionButtons:
         self._retry.set_visibility("resume" in allowed and not full.asking)  # an answer makes it go on
         self._retry.set_text(self._retry_words[stopped])
         self._land.set_visibility("land" in allowed)
+        for one in (self._plan, self._cancel):
+            one.set_visibility(may_operate)
         self._plan.set_enabled("modify" in allowed)
         self._cancel.set_enabled("cancel" in allowed)
         self._delete.set_enabled("delete" in allowed)
