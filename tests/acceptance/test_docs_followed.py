@@ -2,96 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tests.support.pages import PAGES, ROOT, Block, blocks, name_of, same
+from tests.support.followed import Shell
+from tests.support.pages import PAGES, ROOT, blocks, name_of
 
-FOLLOWED = [page for page in PAGES if any(block.mark == "follow" for block in blocks(page))]
-DAY = "20260207"  # the day on which it is in the pages
-PATIENCE = 30.0  # seconds until what a page says must be so
-_EVERY = 0.2
-# These only look, and what they see may take a moment to come true.
-LOOKING = ("kingdom status", "kingdom task ls", "kingdom task show", "kingdom trace", "kingdom logs", "cat ", "ls ")
-
-
-class Shell:
-    """The shell of somebody who follows a page."""
-
-    def __init__(self, folder: Path) -> None:
-        self._start = self._folder = folder
-        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("KINGDOM_")}
-        self._environment = {**kept, "PATH": programs, "NO_COLOR": "1", "TZ": "UTC", "KINGDOM_WEB": "off"}
-
-    def write(self, name: str, text: str) -> None:
-        path = self._start / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
-
-    def follow(self, block: Block) -> None:
-        for command, output in block.commands:
-            self._give(block, command, "\n".join(output))
-
-    def _give(self, block: Block, command: str, expected: str) -> None:
-        words = command.split()
-        if words[0] == "cd":
-            self._folder /= words[1]
-            return
-        end = time.monotonic() + (PATIENCE if command.startswith(LOOKING) else 0.0)
-        while True:
-            day = self._day()
-            code, printed = self.run(command.replace(DAY, day))
-            right = code == (1 if expected.startswith("error:") else 0)
-            right = right and (not expected.strip() or same(expected.replace(DAY, day), printed))
-            if right or time.monotonic() >= end:
-                break
-            time.sleep(_EVERY)
-        assert right, f"{block.place}: {command} ended with {code} and printed\n{printed}"
-
-    def run(self, command: str) -> tuple[int, str]:
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self._folder,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        return done.returncode, done.stdout
-
-    def _day(self) -> str:
-        """The day that the ids of tasks bear: that of the last one, or today."""
-        sequence = self._folder / "state" / "king" / "task-seq"
-        return sequence.read_text()[:8] if sequence.exists() else datetime.now(UTC).strftime("%Y%m%d")
+FOLLOWED = [
+    page
+    for page in PAGES
+    if any(block.mark == "follow" for block in blocks(page))
+    and not page.name.startswith("quick-start")  # followed with an installed package, by test_quick_starts.py
+]
 
 
 @pytest.mark.timeout(300)  # a page has dozens of commands, one after the other
 @pytest.mark.parametrize("page", FOLLOWED, ids=name_of)
 def test_a_page_can_be_followed_from_its_beginning_to_its_end(page: Path, tmp_path: Path) -> None:
-    shell = Shell(tmp_path)
-    try:
-        for block in blocks(page):
-            if block.mark == "follow":
-                shell.follow(block)
-            elif block.mark.startswith("file:"):
-                shell.write(block.mark.partition(":")[2].strip(), block.text)
-    finally:
-        homes = [path.parent.parent for path in tmp_path.glob("**/config/system.yaml")]
-        for home in homes:
-            shell.run(f"kingdom down --soldiers --home {home}")
-    for home in homes:
+    for home in Shell(tmp_path).follow_page(page):
         assert unknown_files(home) == [], "docs/reference/home.md does not say whose these are"
 
 

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator
-from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
-from tests.support.installation import do_bus_tutorial, run
+from tests.support.installation import PIP, build_wheel, do_bus_tutorial, empty, link, run, unpack
 from tests.support.pages import ROOT
 
 MOST_PACKAGES = 3  # that `pip install kingdom` brings beside kingdom itself
@@ -22,26 +17,12 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder), cwd=ROOT)
-    (found,) = folder.glob("*.whl")
-    return found
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def unpacked(wheel: Path) -> Path:
-    """The wheel as pip unpacks it, without what it requires."""
-    run(*PIP, "install", "--no-index", "--no-deps", "--target", "unpacked", str(wheel), cwd=wheel.parent)
-    return wheel.parent / "unpacked"
-
-
-PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-
-
-def empty(folder: Path) -> Path:
-    """Make an environment with nothing in it; return its folder of programs."""
-    run(sys.executable, "-m", "venv", "--without-pip", str(folder / "env"), cwd=folder)
-    return folder / "env" / "bin"
+    return unpack(wheel)
 
 
 def install(wheel: Path, folder: Path, extra: str = "") -> Path:
@@ -58,34 +39,6 @@ def install(wheel: Path, folder: Path, extra: str = "") -> Path:
         pytest.skip(f"no package index can be reached: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stdout + done.stderr
     return programs
-
-
-def link(unpacked: Path, folder: Path, extra: str) -> Path:
-    """The same environment without an index: what an installation would bring is linked from the one that runs this."""
-    programs = empty(folder)
-    (packages,) = (folder / "env" / "lib").glob("python*/site-packages")
-    for path in unpacked.iterdir():
-        (packages / path.name).symlink_to(path)
-    (ours,) = distributions(path=[str(unpacked)])
-    for found in required(ours, extra, {}):
-        for name in {Path(file).parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
-            if not (packages / name).exists():
-                (packages / name).symlink_to(Path(str(found.locate_file(name))))
-    return programs
-
-
-def required(of: Distribution, extra: str, known: dict[tuple[str, str], Distribution]) -> Iterator[Distribution]:
-    """What a distribution requires with an extra, directly or not."""
-    for requirement in map(Requirement, of.requires or ()):
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
-            continue
-        name = canonicalize_name(requirement.name)
-        for wanted in ("", *requirement.extras):
-            if (name, wanted) not in known:
-                found = known[name, wanted] = of if name == "kingdom" else distribution(name)
-                if found is not of:
-                    yield found
-                yield from required(found, wanted, known)
 
 
 def installed(programs: Path) -> set[str]:
