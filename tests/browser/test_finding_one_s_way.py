@@ -36,7 +36,7 @@ async def test_all_is_reached_with_the_keyboard_and_the_focus_is_seen(visitor: V
         await page.keyboard.press("Tab")
         assert await _focused(page) == "Skip to content"
         passed = []
-        for _ in range(30):
+        for _ in range(45):
             await page.keyboard.press("Tab")
             passed.append(await _focused(page))
             outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")

@@ -44,6 +44,7 @@ PAGES = [
     ("message", f"/messages/{MESSAGE}"),
     ("bus", "/bus?bus=court&stream=events"),
     ("logs", "/logs"),
+    ("over-time", "/over-time"),
     ("settings", "/settings"),
     ("people", "/people"),
 ]
@@ -60,6 +61,7 @@ PROMISED = {
     "message": [MESSAGE, "It went wrong.", "no such channel", FAILED],
     "settings": ["config/system.yaml", "budget.daily_usd", "10.0", "kingdom web --new-token"],
     "people": ["ann@example.org", "bob"],
+    "over-time": ["24", "–"],
     "logs": ["task.failed", "no such file", "gen-pr", RUNNING, "event.discarded"],
     "bus": ["NO_GENERAL", "nobody subscribes to it", f"evt-github-{FAILED}"],
 }

@@ -21,7 +21,7 @@ from kingdom.web.views.documents import DocumentFilter, DocumentPage, DocumentSu
 S = TypeVar("S", bound=DocumentSummary)
 PAGE_SIZE: Final = 50
 MAX_TEXT_CHARS: Final = 200
-TIME_RANGES: Final = {"1h": 3600.0, "24h": 86_400.0, "7d": 7 * 86_400.0, "30d": 30 * 86_400.0}
+TIME_RANGES: Final = {"1h": 3600.0, "24h": 86_400.0, "7d": 7 * 86_400.0, "30d": 30 * 86_400.0, "90d": 90 * 86_400.0}
 """The time ranges that a list can be limited to, in seconds."""
 
 

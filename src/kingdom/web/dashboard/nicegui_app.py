@@ -70,6 +70,7 @@ _PAGE_MODULES: Final = (
     "logs",
     "settings",
     "people",
+    "over_time",
     "bus",
     "workflows",
 )

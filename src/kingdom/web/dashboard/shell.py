@@ -146,6 +146,7 @@ NAVIGATION: Final = (
     ("events", "/events"),
     ("bus", "/bus"),
     ("logs", "/logs"),
+    ("overTime", "/over-time"),
 )
 _SETTINGS: Final = ("settings", "/settings")
 _REASON_PAGES: Final = {"problems": "/#troubles", "held": "/#troubles", "role": "/#roles", "budget": "/#cost"}

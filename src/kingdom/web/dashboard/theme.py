@@ -66,6 +66,9 @@ CHART: Final[dict[str, tuple[str, str]]] = {
     "first": ("#4a3fb5", "#b3b0ff"),
     "second": ("#0f7b7b", "#5cc8c8"),
     "third": ("#ab2119", "#ff948a"),
+    "fourth": ("#9a6400", "#ecbb5b"),
+    "fifth": ("#1c6fc4", "#86bbff"),
+    "sixth": ("#6b7684", "#9ba8b6"),
 }
 
 _TONE_BY_STATUS: Final[dict[str, Tone]] = {

@@ -41,6 +41,7 @@ COURT_WORDS: Final[dict[str, str]] = {
     "range.24h": "Last 24 hours",
     "range.7d": "Last 7 days",
     "range.30d": "Last 30 days",
+    "range.90d": "Last 90 days",
     "status.dispatched": "dispatched",
     "status.discarded": "discarded",
     "status.sent": "sent",

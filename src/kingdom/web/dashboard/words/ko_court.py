@@ -41,6 +41,7 @@ COURT_WORDS: Final[dict[str, str]] = {
     "range.24h": "최근 24시간",
     "range.7d": "최근 7일",
     "range.30d": "최근 30일",
+    "range.90d": "최근 90일",
     "status.dispatched": "배정됨",
     "status.discarded": "버려짐",
     "status.sent": "보냄",
