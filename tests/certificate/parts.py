@@ -136,4 +136,6 @@ def _read_cases(report: Path, name: Callable[[ET.Element], str]) -> Outcome:
             reasons[f"{skipped.get('message') or 'no reason'} ({name(case)})"] += 1
         else:
             counts[name(case)] += 1
-    return Outcome(dict(counts), [f"{count} skipped: {reason}" for reason, count in reasons.items()], failures)
+    return Outcome(
+        dict(sorted(counts.items())), [f"{count} skipped: {reason}" for reason, count in reasons.items()], failures
+    )

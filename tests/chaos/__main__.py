@@ -177,7 +177,7 @@ class Run:
         """A court without its git host, its engine, its model and its disk, for hours."""
         with self._part(OUTAGE, f"--only {OUTAGE}") as folder:
             tally = asyncio.run(run_outages(folder, self.seed, _OUTAGE_HOURS, _OUTAGE_ROUNDS))
-            self.report.count(tally)
+            self.report.count(tally, hours="simulated hours", soldiers="soldiers run")
             self._note(f"{OUTAGE:<11} {tally}")
 
     @contextmanager

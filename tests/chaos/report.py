@@ -25,10 +25,14 @@ class Report:
             if isinstance(value, Counter) and item.name != "missed":
                 value = value.total()
             if isinstance(value, int):
-                self.counts[names.get(item.name, item.name)] += value
+                self.counts[names.get(item.name, item.name.replace("_", " "))] += value
         if missed := getattr(tally, "missed", None):
-            self.skipped.append(f"calls that no stop fell upon: {dict(missed)} ({tally})")
+            self.skipped.append(f"{tally.transport} {tally.kind}: no stop fell upon {_calls(missed)}")
 
     def write(self, path: Path) -> None:
         """Write it whole."""
         path.write_text(json.dumps(vars(self), indent=2) + "\n")
+
+
+def _calls(missed: Counter[str]) -> str:
+    return ", ".join(f"{count} × {call}" for call, count in sorted(missed.items()))
