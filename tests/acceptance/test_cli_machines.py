@@ -49,6 +49,9 @@ def test_a_machine_joins_works_for_the_court_and_leaves(tmp_path: Path, postgres
             table = seat.run("machines", "ls").stdout
             assert "seat (here)" in table
             assert "0 of 2" in table
+            shown = until(lambda: len((found := seat.ask("status"))["machines"]) == 2 and found, "both machines")
+            assert [(one["name"], one["here"]) for one in shown["machines"]] == [("seat", True), ("builder-2", False)]
+            assert "seat (here)" in seat.run("status").stdout
             done = builder.run("leave")
             assert done.stdout.startswith("builder-2 has left the court")
             assert "builder-2" not in _machines(seat.root)

@@ -23,6 +23,7 @@ from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError
 from kingdom.court.king.admission import HealthGate
 from kingdom.court.machines.capacity import runs_here
+from kingdom.court.machines.listing import MachineState, machine_problems, read_machines
 from kingdom.court.packages.installed import GeneralsCache, held_tasks, load_generals
 from kingdom.court.problems import (
     API_CONFIG,
@@ -46,7 +47,7 @@ from kingdom.court.soldiers import SoldierIndex
 from kingdom.court.supervisor.record import running_supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kingdom.court.config import SystemConfig
     from kingdom.court.home import Home
@@ -93,6 +94,7 @@ class RunningSoldier:
     engine: str
     pid: int | None
     seconds: float | None
+    machine: str | None = None  # another one than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ class CourtOverview:
     budget: BudgetSummary = field(default_factory=lambda: BudgetSummary("ok", []))
     alerts: list[ActiveAlert] = field(default_factory=list)
     timezone: str = "UTC"
+    machines: list[MachineState] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
         first = ("condition", "health", "budget", "alerts")
@@ -220,7 +223,9 @@ def read_overview_without_queues(home: Home, now: float, readers: OverviewReader
     view.holds = dict(holds) if isinstance(holds, dict) else {}
     for reason, tasks in held_tasks(home).items():
         view.holds[reason] = {"count": len(tasks), "tasks": tasks[:_MAX_SAMPLES]}
-    view.soldiers = _soldiers(used.roster.at_work(), now)
+    view.machines = read_machines(home, now)
+    view.problems += machine_problems(view.machines)
+    view.soldiers = [*_soldiers(used.roster.at_work(), now), *_soldiers_elsewhere(view.machines, now)]
     view.questions = _questions(home)
     view.problems += home_problems(home) + recent_failures(used.journal, now)
     if readers is None:
@@ -288,6 +293,13 @@ def _soldiers(soldiers: Iterable[Soldier], now: float) -> list[RunningSoldier]:
         )
         for soldier in soldiers
     ]
+
+
+def _soldiers_elsewhere(machines: Iterable[MachineState], now: float) -> Iterator[RunningSoldier]:
+    for machine in machines:
+        for one in machine.soldiers if not machine.here and machine.state in ("active", "leaving") else ():
+            seconds = None if one.started_at is None else max(now - one.started_at, 0.0)
+            yield RunningSoldier(one.id, one.task_id, one.general, one.engine, None, seconds, machine.name)
 
 
 def _roles(home: Home, now: float) -> list[RoleState]:

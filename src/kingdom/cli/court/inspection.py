@@ -90,6 +90,10 @@ def _status_parts(overview: CourtOverview) -> list[output.Part]:
     if (url := _dashboard_url(overview)) is not None:
         parts.append(output.Styled(f"dashboard: {url} (kingdom web --link logs a browser in)", "dim"))
     parts.append(_roles_table(overview))
+    if overview.machines:
+        from kingdom.cli.court.machines import MACHINE_COLUMNS, machine_row
+
+        parts.append(output.Table(MACHINE_COLUMNS, [machine_row(one) for one in overview.machines]))
     columns = ("queue", "waiting", "held", "invalid or failed", "oldest")
     rows = [_queue_row(queue.name, queue.counts, queue.oldest_seconds) for queue in overview.queues]
     parts.append(output.Table(columns, rows, right=columns[1:]))
@@ -98,10 +102,10 @@ def _status_parts(overview: CourtOverview) -> list[output.Part]:
         parts.append(output.Table(("held back because", "events", "such as"), held, right=("events",)))
     if overview.soldiers:
         soldiers = [
-            (one.id, one.task_id, one.general, one.engine, one.pid or "–", duration_or_dash(one.seconds))
+            (one.id, one.task_id, one.general, one.engine, one.machine or one.pid or "–", duration_or_dash(one.seconds))
             for one in overview.soldiers
         ]
-        parts.append(output.Table(("soldier", "task", "general", "engine", "pid", "for"), soldiers))
+        parts.append(output.Table(("soldier", "task", "general", "engine", "pid or machine", "for"), soldiers))
     if overview.questions:
         questions = [
             (one.task_id, one.general, one.question, " | ".join(one.choices), _minute(one.deadline, overview.timezone))

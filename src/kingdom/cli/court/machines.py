@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,7 +15,9 @@ from kingdom.cli.parsing import argument, command, group
 from kingdom.cli.session import errors_reported, find_home
 
 if TYPE_CHECKING:
-    from kingdom.court.machines.registry import Machine
+    from kingdom.court.machines.listing import MachineState
+
+MACHINE_COLUMNS: Final = ("machine", "state", "roles", "generals", "soldiers", "load", "clock", "version", "seen")
 
 
 @command()
@@ -130,17 +132,19 @@ def app() -> None:
 @json_option
 def ls(home: Path | None, json: bool) -> None:
     """List the machines: generals, soldiers, load, clock, last sign of life."""
+    from dataclasses import asdict
+
     from kingdom.court.machines.joining import own_machine
+    from kingdom.court.machines.listing import describe_machine
 
     court = find_home(home)
     with errors_reported():
         section, registry = own_machine(court)
-        machines = asyncio.run(registry.machines())
+        machines = [describe_machine(one, section.name) for one in asyncio.run(registry.machines())]
     if json:
-        output.print_json({"machine": section.name, "machines": [_document(one) for one in machines]})
+        output.print_json({"machine": section.name, "machines": [asdict(one) for one in machines]})
         return
-    columns = ("machine", "state", "roles", "generals", "soldiers", "load", "clock", "version", "seen")
-    output.print_table(columns, [_row(one, here=one.name == section.name) for one in machines])
+    output.print_table(MACHINE_COLUMNS, map(machine_row, machines))
 
 
 @command()
@@ -170,30 +174,18 @@ def remove(name: str, forget: bool, yes: bool, home: Path | None, json: bool) ->
         output.say(f"{name} is removed: its tasks go to other machines when their leases end")
 
 
-def _document(machine: Machine) -> dict[str, Any]:
-    return {
-        "name": machine.name,
-        "state": machine.condition,
-        "joined": machine.joined,
-        "joined_at": machine.joined_at.isoformat(),
-        "silent_seconds": round(machine.silent_seconds, 1),
-        "clock_skew_seconds": round(machine.clock_skew, 3),
-        **machine.report,
-    }
-
-
-def _row(machine: Machine, *, here: bool) -> tuple[str, ...]:
-    report = machine.report
-    soldiers, slots = len(report.get("soldiers") or ()), report.get("slots")
+def machine_row(machine: MachineState) -> tuple[str, ...]:
+    """Return the row of a machine, under :data:`MACHINE_COLUMNS`."""
+    soldiers = len(machine.soldiers)
     return (
-        f"{machine.name} (here)" if here else machine.name,
-        machine.condition,
+        f"{machine.name} (here)" if machine.here else machine.name,
+        machine.state,
         "generals" if machine.joined else "all",
-        ", ".join(report.get("generals") or ()) or "-",
-        f"{soldiers} of {slots}" if slots else str(soldiers),
-        f"{report['load']:g} on {report['cores']}" if "load" in report else "-",
-        f"{machine.clock_skew:+.1f} s",
-        str(report.get("version") or "-"),
+        ", ".join(machine.generals) or "-",
+        f"{soldiers} of {machine.slots}" if machine.slots else str(soldiers),
+        "-" if machine.load is None else f"{machine.load:g} on {machine.cores}",
+        f"{machine.clock_skew_seconds:+.1f} s",
+        machine.version or "-",
         f"{format_duration(machine.silent_seconds)} ago",
     )
 

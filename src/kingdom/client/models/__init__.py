@@ -31,6 +31,8 @@ from kingdom.client.models.court import KnownEventType as KnownEventType
 from kingdom.client.models.court import LimitState as LimitState
 from kingdom.client.models.court import LimitUse as LimitUse
 from kingdom.client.models.court import LoggedOut as LoggedOut
+from kingdom.client.models.court import MachineSoldier as MachineSoldier
+from kingdom.client.models.court import MachineState as MachineState
 from kingdom.client.models.court import MessageDocument as MessageDocument
 from kingdom.client.models.court import MessageState as MessageState
 from kingdom.client.models.court import MessageSummary as MessageSummary

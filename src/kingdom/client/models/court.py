@@ -102,6 +102,7 @@ class CourtState(TypedDict):
     alerts: list[ActiveAlert]
     attention: list[str]
     timezone: str
+    machines: list[MachineState]
     cost: CostState
     recent: list[JournalLine]
 
@@ -283,6 +284,33 @@ class LoggedOut(TypedDict):
     loggedOut: NotRequired[Literal[True]]
 
 
+class MachineSoldier(TypedDict):
+    """A soldier that runs on a machine."""
+
+    id: str
+    taskId: str
+    general: str
+    engine: NotRequired[str]
+    startedAt: NotRequired[float | None]
+
+
+class MachineState(TypedDict):
+    """A machine of a court on several."""
+
+    name: str
+    state: str
+    here: bool
+    joined: bool
+    silentSeconds: float
+    clockSkewSeconds: float
+    version: NotRequired[str]
+    generals: NotRequired[list[str]]
+    soldiers: NotRequired[list[MachineSoldier]]
+    slots: NotRequired[int | None]
+    load: NotRequired[float | None]
+    cores: NotRequired[int | None]
+
+
 MessageDocument = dict[str, Any]
 
 
@@ -453,6 +481,7 @@ class SoldierAtWork(TypedDict):
     engine: str
     pid: int | None
     seconds: float | None
+    machine: NotRequired[str | None]
     said: NotRequired[list[str]]
 
 

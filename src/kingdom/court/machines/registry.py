@@ -13,7 +13,7 @@ import json
 import tarfile
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,16 +23,15 @@ from kingdom.bus.errors import TransportUnavailable
 from kingdom.bus.eventbus import redact_url
 from kingdom.bus.transports.postgresql import split_url
 from kingdom.court.errors import CourtError, InvalidPackage
+from kingdom.court.machines.listing import Machine
 from kingdom.court.packages.installed import general_folders
 from kingdom.court.packages.installer import install_package, package_files, remove_package
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
-    from datetime import datetime
 
     from kingdom.court.home import Home
 
-ALIVE_SECONDS: Final = 60.0  # a machine that was not seen for this long counts as gone
 _CONNECT_SECONDS: Final = 10.0
 _SETUP_LOCK: Final = 0x6D616368696E65  # "machine", of an advisory lock
 _TABLES: Final = """
@@ -64,26 +63,6 @@ class DamagedPackage(CourtError):
     """A package does not have the digest that stands beside it."""
 
     code = "DAMAGED_PACKAGE"
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A machine of the court, as it last reported."""
-
-    name: str
-    joined: bool
-    joined_at: datetime
-    silent_seconds: float
-    """Since its last sign of life."""
-    clock_skew: float
-    """By how many seconds its clock is ahead of the database's."""
-    state: str
-    report: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def condition(self) -> str:
-        """``active``, ``silent``, ``leaving``, ``left`` or ``removed``."""
-        return "silent" if self.state == "active" and self.silent_seconds > ALIVE_SECONDS else self.state
 
 
 class Registry:

@@ -27,6 +27,7 @@ from kingdom.court.errors import CourtError, InvalidId
 from kingdom.court.machines.capacity import machine_state, note_machine_state
 from kingdom.court.machines.exchange import CANCEL, ORDERS, REPORTS, declare_exchange, machine_of
 from kingdom.court.machines.intake import Intake
+from kingdom.court.machines.listing import save_machines
 from kingdom.court.machines.registry import Registry
 from kingdom.court.machines.shipping import Shipper
 from kingdom.court.packages.installed import general_folders
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
 
 _SIGN_SECONDS: Final = 10.0  # between two signs of life, and two looks at the packages
+_TRANSCRIPT_SECONDS: Final = 2.0  # between two looks at what soldiers say
 _LEASE_SECONDS: Final = 60.0
 _LAST_REPORT_SECONDS: Final = 5.0
 _CLEANUP_SECONDS: Final = 3600.0
@@ -77,8 +79,10 @@ class Link:
 
     async def tick(self) -> float | None:
         """Carry everything that waits, and sign."""
+        busy = False
         if self._section.joined:
             await self._take_orders()
+            busy = await self._shipper.ship_transcripts()
             more = await self._shipper.ship()
             self._caught_up = not more
         else:
@@ -88,7 +92,7 @@ class Link:
         if self._signed is None or loop_time - self._signed >= _SIGN_SECONDS:
             await self._sign()
             self._signed = loop_time
-        return 0.0 if more else None
+        return 0.0 if more else _TRANSCRIPT_SECONDS if busy else None
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` when a report or an order arrives, or when there is something to report or to order."""
@@ -135,6 +139,7 @@ class Link:
             self._machine, joined=self._section.joined, report=await asyncio.to_thread(self._own_report)
         )
         note_machine_state(self._home, self._state)
+        save_machines(self._home, await self._registry.machines(), self._services.clock())
         try:
             if self._section.joined:
                 changed = await self._registry.fetch_packages(self._home, self._section.generals)
@@ -155,7 +160,11 @@ class Link:
         return {
             "version": __version__,
             "generals": [name for name in generals if wanted is None or name in wanted],
-            "soldiers": [{"id": one.id, "task_id": one.task_id, "general": one.general} for one in soldiers],
+            "soldiers": [
+                {"id": one.id, "task_id": one.task_id, "general": one.general}
+                | {"engine": one.order.engine, "started_at": one.started_at}
+                for one in soldiers
+            ],
             "slots": self._section.soldiers,
             "load": round(os.getloadavg()[0], 2),
             "cores": os.cpu_count(),

@@ -1,4 +1,4 @@
-"""On a joined machine: report its journal, its costs and the files of finished tasks to the first machine.
+"""On a joined machine: report its journal, its costs, its transcripts and the files of finished tasks.
 
 Each report has an id that is made from its place on this machine, so a report that is made again after a kill is
 skipped by the bus. Journal lines are reported in batches, in their order. A batch says where the next one begins: when
@@ -7,6 +7,7 @@ a batch is known already, because the process was killed before it could note th
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -16,7 +17,7 @@ from kingdom.base.files import read_object, write_json
 from kingdom.bus import Envelope
 from kingdom.court.errors import InvalidId
 from kingdom.court.machines.exchange import FILE, JOURNAL, LEDGER, REPORTS
-from kingdom.court.soldiers import soldiers_of_task
+from kingdom.court.soldiers import SoldierIndex, soldiers_of_task
 from kingdom.journal import Cursor, InvalidCursor, Reader
 
 if TYPE_CHECKING:
@@ -51,12 +52,28 @@ class Shipper:
             self._cursor = Cursor.from_dict(state["journal"]) if "journal" in state else None
         except InvalidCursor:
             self._cursor = None
+        self._soldiers = SoldierIndex(home)
+        self._transcripts: dict[str, int] = {}  # how much of each is reported, for the soldiers at work
         self.shipped_lines = 0
 
     async def ship(self) -> bool:
         """Report what is new; return whether there may be more."""
         await self._ship_ledger()
         return await self._ship_journal()
+
+    async def ship_transcripts(self) -> bool:
+        """Report what the soldiers at work have said; return whether there are any."""
+        at_work = await asyncio.to_thread(lambda: [*self._soldiers.at_work()])
+        for soldier in at_work:
+            if soldier.id not in self._transcripts:
+                await self._bus.publish(REPORTS, [*self._chunks(soldier.folder / "order.json")])
+            if soldier.transcript.is_file():
+                start, end = self._transcripts.get(soldier.id, 0), soldier.transcript.stat().st_size
+                await self._bus.publish(REPORTS, [*self._chunks(soldier.transcript, start, end)])
+                self._transcripts[soldier.id] = end
+        for gone in self._transcripts.keys() - {soldier.id for soldier in at_work}:
+            del self._transcripts[gone]  # the rest comes with the other files of its task
+        return bool(at_work)
 
     async def _ship_journal(self) -> bool:
         with Reader(self._home.journal, cursor=self._cursor) as reader:
@@ -117,17 +134,19 @@ class Shipper:
         for path in paths:
             await self._bus.publish(REPORTS, [*self._chunks(path)])
 
-    def _chunks(self, path: Path) -> Iterator[Envelope]:
+    def _chunks(self, path: Path, start: int = 0, end: int = _MAX_FILE_BYTES) -> Iterator[Envelope]:
+        """Yield a file in pieces. Pieces that overlap do no harm: each says where it belongs."""
         relative = path.relative_to(self._home.root).as_posix()
         with path.open("rb") as file:
-            size = min(os.fstat(file.fileno()).st_size, _MAX_FILE_BYTES)
-            for offset in range(0, max(size, 1), _CHUNK_BYTES):
+            size = min(os.fstat(file.fileno()).st_size, end, _MAX_FILE_BYTES)
+            file.seek(start)
+            for offset in range(start, size, _CHUNK_BYTES):
                 data = file.read(min(_CHUNK_BYTES, size - offset))
                 text = base64.b64encode(data).decode()
                 yield Envelope(
                     FILE,
                     {"machine": self._machine, "path": relative, "offset": offset, "data": text},
-                    event_id=f"{FILE}:{self._machine}:{relative.replace('/', ':')}:{offset}",
+                    event_id=f"{FILE}:{self._machine}:{relative.replace('/', ':')}:{offset}-{offset + len(data)}",
                     aggregate_id=self._machine,
                 )
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from nicegui.element import Element
 
     from kingdom.court.attention import AttentionItem, CourtCondition
+    from kingdom.court.machines.listing import MachineState
     from kingdom.court.overview import (
         BudgetSummary,
         OpenQuestion,
@@ -147,6 +148,48 @@ def draw_roles(visit: Visit, roles: Sequence[RoleState]) -> None:
                     text(words.reason(role.reason), "k-small k-wrap k-text-bad", name="p")
 
 
+class MachineList:
+    """The machines of a court on several; hidden on one."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        with (
+            tag("div") as self._whole,
+            card(visit.words("court.machines"), flush=True, anchor="machines") as (body, _),
+        ):
+            self._list: KeyedList[MachineState] = KeyedList(tag("ul", "k-lines"), _machine_key, self._draw)
+        self._whole.set_visibility(False)
+        self.body: Element = body
+
+    def show(self, machines: Sequence[MachineState]) -> None:
+        self._whole.set_visibility(bool(machines))
+        self._list.show(machines)
+
+    def _draw(self, machine: MachineState) -> None:
+        words = self._visit.words
+        with tag("li", data_machine=machine.name):
+            with row():
+                text(machine.name, "k-strong k-clip")
+                if machine.here:
+                    text(words("machine.here"), "k-small k-muted")
+                badge(words.of("machine", machine.state), machine.state, "k-push")
+            shown = [", ".join(machine.generals)]
+            slots = "" if machine.slots is None else f" / {machine.slots}"
+            shown.append(words("machine.soldiers", n=f"{len(machine.soldiers)}{slots}"))
+            shown.append(words("machine.seen", age=format_age(machine.silent_seconds, words)))
+            text(" · ".join(filter(None, shown)), "k-small k-muted k-wrap", name="p")
+
+
+def _machine_key(machine: MachineState) -> str:
+    """Return a key that changes with what is shown."""
+    return f"{machine.name} {machine.state} {machine.generals} {len(machine.soldiers)} {machine.silent_seconds}"
+
+
+def _coarse_machines(state: CourtState) -> list[MachineState]:
+    """Round the ages as they are shown, so that a sign of life alone does not redraw the panel."""
+    return [replace(one, silent_seconds=one.silent_seconds // 60 * 60) for one in state.machines]
+
+
 def draw_notice(visit: Visit, running: bool) -> None:
     """Draw a notice if the court is not running."""
     if running:
@@ -238,6 +281,8 @@ class SoldierList:
                 link(soldier.task_id, f"/tasks/{soldier.task_id}", "k-mono")
                 text(soldier.general, "k-strong")
                 text(soldier.engine, "k-muted")
+                if soldier.machine is not None:
+                    text(soldier.machine, "k-muted")
                 lasted = text(format_span(soldier.seconds, words), "k-muted k-push")
             with tag("div", "k-output k-short k-mono", tabindex="0", role="log") as scrolled:
                 said = text(_output_text(soldier, words("court.silent")), "k-wrap", name="div")
@@ -309,6 +354,8 @@ async def court_page(visit: Visit) -> None:
             with card(words("court.queues"), flush=True) as (body, _):
                 pass
             await refresher.panel(body, seen(lambda state: state.queues), lambda queues: draw_queues(visit, queues))
+            machines = MachineList(visit)
+            await refresher.panel(machines.body, seen(_coarse_machines), machines.show, keep=True)
             with card(words("court.roles"), flush=True, anchor="roles") as (body, _):
                 pass
             await refresher.panel(body, seen(_settled), lambda roles: draw_roles(visit, roles))

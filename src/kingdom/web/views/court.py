@@ -15,6 +15,7 @@ from kingdom.court.attention import ConditionLevel
 from kingdom.court.budget import all_limits, cost_summary, limit_usage, spending_at
 from kingdom.court.chamberlain.reports import current_stats, load_report
 from kingdom.court.config import load_system
+from kingdom.court.machines.listing import MachineState
 from kingdom.court.models import timestamp
 from kingdom.court.overview import (
     ActiveAlert,
@@ -86,6 +87,7 @@ class SoldierAtWork(ApiModel):
     engine: str
     pid: int | None
     seconds: float | None
+    machine: str | None = Field(None, description="The machine, if it is another one than that which answers.")
     said: list[str] = Field(default_factory=list)
 
 
@@ -133,6 +135,7 @@ class CourtState(ApiModel):
     alerts: list[ActiveAlert]
     attention: list[str] = Field(description="What needs a person now, and what to do; empty when nothing does.")
     timezone: str = Field(description="The time zone of the court.", examples=["Asia/Seoul"])
+    machines: list[MachineState] = Field(description="The machines of a court on several; empty on one.")
     cost: CostState
     recent: list[JournalLine] = Field(description="The last lines of the journal, newest first.")
 

@@ -1,0 +1,153 @@
+"""The machines of a court as this machine last read them: ``state/link/machines.json``.
+
+The role ``link`` writes the file every few seconds, so that whatever shows the court needs no connection for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+
+from pydantic import ConfigDict, Field
+
+from kingdom.base.files import read_object, write_json
+from kingdom.base.times import epoch_seconds
+from kingdom.court.machines.capacity import load_machine
+from kingdom.court.models import timestamp
+from kingdom.court.problems import API_CONFIG, CourtProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+
+    from kingdom.court.home import Home
+
+ALIVE_SECONDS: Final = 60.0  # a machine that was not seen for this long counts as gone
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine of the court, as it last reported."""
+
+    name: str
+    joined: bool
+    joined_at: datetime | None
+    silent_seconds: float
+    """Since its last sign of life."""
+    clock_skew: float
+    """By how many seconds its clock is ahead of the database's."""
+    state: str
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSoldier:
+    """A soldier that runs on a machine."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = API_CONFIG
+
+    id: str
+    task_id: str
+    general: str
+    engine: str = ""
+    started_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineState:
+    """A machine of a court on several."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = API_CONFIG
+
+    name: Annotated[str, Field(examples=["builder-2"])]
+    state: Annotated[str, Field(description="active, silent, leaving or removed", examples=["active"])]
+    here: Annotated[bool, Field(description="Whether it is the machine that answers.")]
+    joined: Annotated[bool, Field(description="Whether it runs generals only.")]
+    silent_seconds: Annotated[float, Field(description="Since its last sign of life.")]
+    clock_skew_seconds: Annotated[float, Field(description="By how much its clock is ahead of the database's.")]
+    version: str = ""
+    generals: list[str] = field(default_factory=list)
+    soldiers: list[MachineSoldier] = field(default_factory=list)
+    slots: Annotated[int | None, Field(description="How many soldiers may run there at once.")] = None
+    load: float | None = None
+    cores: int | None = None
+
+
+def describe_machine(machine: Machine, own: str) -> MachineState:
+    """Return the state of a machine as the database has it."""
+    silent = machine.state == "active" and machine.silent_seconds > ALIVE_SECONDS
+    report = machine.report
+    return MachineState(
+        machine.name,
+        "silent" if silent else machine.state,
+        machine.name == own,
+        machine.joined,
+        round(machine.silent_seconds, 1),
+        round(machine.clock_skew, 3),
+        str(report.get("version") or ""),
+        [str(one) for one in _list(report.get("generals"))],
+        [one for soldier in _list(report.get("soldiers")) if (one := _soldier(soldier)) is not None],
+        _number(report.get("slots"), int),
+        _number(report.get("load"), float),
+        _number(report.get("cores"), int),
+    )
+
+
+def save_machines(home: Home, machines: Iterable[Machine], now: float) -> None:
+    """Write what the database says about the machines."""
+    rows = [
+        {"name": one.name, "joined": one.joined, "silent": one.silent_seconds, "clock_skew": one.clock_skew}
+        | {"state": one.state, "report": one.report}
+        for one in machines
+    ]
+    home.role("link").mkdir(parents=True, exist_ok=True)
+    write_json(_path(home), {"at": timestamp(now), "machines": rows}, durable=False)
+
+
+def read_machines(home: Home, now: float) -> list[MachineState]:
+    """Return the machines as they were last read; an empty list for a court on one machine."""
+    section = load_machine(home)
+    if section is None:
+        return []
+    document = read_object(_path(home))
+    age = max(now - (epoch_seconds(document.get("at")) or now), 0.0)
+    found = []
+    for row in _list(document.get("machines")):
+        try:
+            machine = Machine(
+                row["name"], row["joined"], None, row["silent"] + age, row["clock_skew"], row["state"], row["report"]
+            )
+        except (KeyError, TypeError):
+            continue
+        found.append(describe_machine(machine, section.name))
+    return found
+
+
+def machine_problems(machines: Iterable[MachineState]) -> Iterator[CourtProblem]:
+    """Yield the machines that are gone without leaving."""
+    for machine in machines:
+        if machine.state == "silent" and not machine.here:
+            yield CourtProblem(
+                f"machine {machine.name}",
+                f"it was not seen for a minute or longer; its tasks go to other machines. Look at it, or run "
+                f"kingdom machines remove {machine.name}",
+            )
+
+
+def _soldier(value: Any) -> MachineSoldier | None:
+    if not isinstance(value, dict) or not isinstance(value.get("id"), str):
+        return None
+    texts = {name: str(value.get(name) or "") for name in ("id", "task_id", "general", "engine")}
+    return MachineSoldier(**texts, started_at=_number(value.get("started_at"), float))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _number(value: Any, kind: type[Any]) -> Any:
+    return kind(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _path(home: Home) -> Any:
+    return home.role("link") / "machines.json"
