@@ -34,6 +34,7 @@ from kingdom.client.models.court import (
     Requeued,
     ResentMessage,
     RevokedToken,
+    SearchHit,
     SessionInfo,
     SettingsFile,
     StatsDocument,
@@ -79,6 +80,11 @@ class CourtOperations(Connection):
     def read_health(self) -> HealthInfo:
         """Get the health of the court."""
         answer: HealthInfo = self.request("GET", "/api/health")
+        return answer
+
+    def search_all(self, *, q: str | None = None, limit: int | None = None) -> Page[SearchHit]:
+        """Search everything."""
+        answer: Page[SearchHit] = self.request("GET", "/api/search", query={"q": q, "limit": limit})
         return answer
 
     def get_court(self) -> CourtState:

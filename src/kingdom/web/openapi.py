@@ -97,6 +97,7 @@ _TAGS: Final = {
     "bus": "Streams and their dead letters.",
     "webhooks": "Webhook endpoints. Each has its own secret.",
     "live": "Live events.",
+    "search": "One search over everything.",
     "people": "Access tokens of people, each with a name and a role.",
     "health": "Liveness, readiness, metrics and health.",
     "workflows": "Create, run, change and inspect workflows.",

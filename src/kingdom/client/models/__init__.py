@@ -49,6 +49,7 @@ from kingdom.client.models.court import Requeued as Requeued
 from kingdom.client.models.court import ResentMessage as ResentMessage
 from kingdom.client.models.court import RevokedToken as RevokedToken
 from kingdom.client.models.court import RoleState as RoleState
+from kingdom.client.models.court import SearchHit as SearchHit
 from kingdom.client.models.court import SessionInfo as SessionInfo
 from kingdom.client.models.court import Setting as Setting
 from kingdom.client.models.court import SettingsFile as SettingsFile

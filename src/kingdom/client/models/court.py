@@ -439,6 +439,16 @@ class RoleState(TypedDict):
     reason: str
 
 
+class SearchHit(TypedDict):
+    """Something that was found."""
+
+    kind: Literal["question", "task", "workflow", "template", "general", "event", "message", "person"]
+    id: str
+    title: str
+    text: str
+    path: str
+
+
 class SessionInfo(TypedDict):
     """The session of the caller."""
 

@@ -12,6 +12,7 @@ from kingdom.web.api import (
     health,
     inbox,
     plan_changes,
+    search,
     settings,
     sources,
     templates,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 ROUTERS: tuple[APIRouter, ...] = (
     health.router,
     inbox.router,
+    search.router,
     sources.gits_router,
     sources.mcp_servers_router,
     templates.router,

@@ -8,7 +8,7 @@ import inspect
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast, get_args
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query
@@ -26,6 +26,7 @@ from kingdom.web.errors import as_api_error
 from kingdom.web.security import nonce
 from kingdom.web.views.court import court_overview
 from kingdom.web.views.inbox import InboxItem, read_inbox
+from kingdom.web.views.search import HitKind
 
 # ── Registration of pages ──
 
@@ -150,7 +151,24 @@ NAVIGATION: Final = (
 )
 _SETTINGS: Final = ("settings", "/settings")
 _REASON_PAGES: Final = {"problems": "/#troubles", "held": "/#troubles", "role": "/#roles", "budget": "/#cost"}
-_SCRIPT_WORDS: Final = ("restored", "discard", "notify.on", "notify.off", "notify.denied")
+_HIT_KINDS: Final = ("page", *get_args(HitKind))
+_KEY_WORDS: Final = ("search", "palette", "next", "previous", "open", "help", "close", "done", "on")
+_SCRIPT_WORDS: Final = (
+    *("restored", "discard", "notify.on", "notify.off", "notify.denied", "keys"),
+    *("search", "search.hint", "search.results", "search.found", "search.none", "search.failed"),
+    *(f"keys.{name}" for name in _KEY_WORDS),
+    *(f"kind.{kind}" for kind in _HIT_KINDS),
+)
+_FURTHER_PAGES: Final = (
+    ("nav.messages", "/messages", None),
+    ("sources.title", "/repositories", None),
+    ("nav.settings", "/settings", None),
+    ("people.title", "/people", None),
+    ("emit.title", "/events/new", "injectEvent"),
+    ("workflow.new", "/workflows/new", "createWorkflow"),
+    ("template.new", "/templates/new", "createTemplateFromYaml"),
+)
+"""Pages that the palette offers beside those of the navigation, and the operation of the API that each is for."""
 _THEME_ICONS: Final = {"auto": "brightness_auto", "light": "light_mode", "dark": "dark_mode"}
 
 
@@ -169,7 +187,8 @@ async def build_page(
     ui.page_title(f"{words(title)} · {_court_name(visit)}")
     ui.add_head_html(
         f'<style>{theme.background(visit.dark)}</style><link rel="stylesheet" href="{theme.STYLESHEET_PATH}">'
-        f'<script nonce="{nonce()}" src="{theme.SCRIPT_PATH}" data-words="{_script_words(words)}" defer></script>'
+        f'<script nonce="{nonce()}" src="{theme.SCRIPT_PATH}" data-words="{_script_words(words)}" '
+        f'data-pages="{_pages(visit)}" defer></script>'
     )
     counts: list[ui.label] = []
     drawer = _drawer(visit, nav, counts)
@@ -203,6 +222,13 @@ async def build_page(
 def _script_words(words: Translations) -> str:
     """Return the texts of the page's script as an attribute."""
     return html.escape(json.dumps({key: words(f"script.{key}") for key in _SCRIPT_WORDS}))
+
+
+def _pages(visit: Visit) -> str:
+    """Return the title and path of the pages that the visitor may use, as an attribute."""
+    further = [(title, path) for title, path, operation in _FURTHER_PAGES if operation is None or visit.may(operation)]
+    pages = [*((f"nav.{name}", path) for name, path in NAVIGATION), *further]
+    return html.escape(json.dumps([(visit.words(title), path) for title, path in pages]))
 
 
 def page_head(title: str, *, above: tuple[str, str] | None = None) -> Any:
@@ -255,6 +281,10 @@ async def _header(visit: Visit, nav: str, drawer: ui.left_drawer, counts: list[u
             with tag("span", "k-connection", role="status"):
                 text(words("connection.live"), "k-online")
                 text(words("connection.lost"), "k-offline")
+            finder = ui.button(icon="search", color=None).props("flat round dense aria-haspopup=dialog")
+            labelled(finder, words("script.search")).on(
+                "click", js_handler="(event) => kingdomKeys.searchFrom(event.target.closest('button'))"
+            )
             with labelled(link("", _SETTINGS[1], "k-icon-link"), words("nav.settings")) as gear:
                 ui.icon("settings", size="24px")
             if nav == _SETTINGS[0]:

@@ -1,4 +1,4 @@
-"""English texts of the page of people and of roles."""
+"""English texts of people, roles, search and keys."""
 
 from __future__ import annotations
 
@@ -43,4 +43,29 @@ PEOPLE_WORDS: Final[dict[str, str]] = {
     "settings.you": "You",
     "settings.you.are": "{name} (role: {role})",
     "settings.people": "People and their tokens",
+    "script.search": "Search",
+    "script.search.hint": "Ids, subjects, people, text, pages",
+    "script.search.results": "Results",
+    "script.search.found": "{n} found",
+    "script.search.none": "Nothing found.",
+    "script.search.failed": "The server does not answer.",
+    "script.keys": "Keys",
+    "script.keys.search": "Search everything",
+    "script.keys.palette": "Search and pages",
+    "script.keys.next": "Next entry of a list",
+    "script.keys.previous": "Previous entry of a list",
+    "script.keys.open": "Open the entry",
+    "script.keys.help": "Show the keys",
+    "script.keys.close": "Close",
+    "script.keys.done": "Close",
+    "script.keys.on": "Use single keys in this browser",
+    "script.kind.page": "page",
+    "script.kind.question": "question",
+    "script.kind.task": "task",
+    "script.kind.workflow": "workflow",
+    "script.kind.template": "template",
+    "script.kind.general": "general",
+    "script.kind.event": "event",
+    "script.kind.message": "message",
+    "script.kind.person": "person",
 }

@@ -1,4 +1,4 @@
-"""Korean texts of the page of people and of roles."""
+"""Korean texts of people, roles, search and keys."""
 
 from __future__ import annotations
 
@@ -43,4 +43,29 @@ PEOPLE_WORDS: Final[dict[str, str]] = {
     "settings.you": "나",
     "settings.you.are": "{name} (역할: {role})",
     "settings.people": "사람과 토큰",
+    "script.search": "검색",
+    "script.search.hint": "ID, 제목, 사람, 내용, 페이지",
+    "script.search.results": "결과",
+    "script.search.found": "{n}개 찾음",
+    "script.search.none": "찾은 것이 없습니다.",
+    "script.search.failed": "서버가 응답하지 않습니다.",
+    "script.keys": "단축키",
+    "script.keys.search": "모두 검색",
+    "script.keys.palette": "검색과 페이지",
+    "script.keys.next": "목록의 다음 항목",
+    "script.keys.previous": "목록의 이전 항목",
+    "script.keys.open": "항목 열기",
+    "script.keys.help": "단축키 보기",
+    "script.keys.close": "닫기",
+    "script.keys.done": "닫기",
+    "script.keys.on": "이 브라우저에서 한 글자 단축키 사용",
+    "script.kind.page": "페이지",
+    "script.kind.question": "질문",
+    "script.kind.task": "작업",
+    "script.kind.workflow": "워크플로",
+    "script.kind.template": "템플릿",
+    "script.kind.general": "장군",
+    "script.kind.event": "이벤트",
+    "script.kind.message": "메시지",
+    "script.kind.person": "사람",
 }
