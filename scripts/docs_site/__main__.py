@@ -25,7 +25,7 @@ from scripts.docs_site.stage import Broken, Stage
 ROOT = Path(__file__).resolve().parent.parent.parent
 REQUIREMENTS = ROOT / "requirements" / "docs.txt"
 SETTINGS = Path(__file__).with_name("mkdocs.yml")
-_USELESS = ("*.map", "sitemap.xml*", "404.html")  # source maps, and what needs an address of the site
+_USELESS = ("*.map", "sitemap.xml.gz", "404.html")  # source maps, and what needs an address of the site
 
 
 def main() -> int:
@@ -76,6 +76,7 @@ def build(out: Path, programs: Path) -> None:
         for pattern in _USELESS:
             for path in site.rglob(pattern):
                 path.unlink()
+        shutil.copy(site / "sitemap.xml", site / "ko")  # the choice of a language asks for it
         for path in (site / "ko").rglob("*.html"):
             path.write_text(path.read_text().replace('<html lang="en"', '<html lang="ko"', 1))
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ import pytest
 
 from scripts.docs_site.links import problems
 from tests.acceptance.test_release import release
+from tests.support.browser import expect, launched
 from tests.support.installation import run
 from tests.support.pages import ROOT
 
@@ -90,6 +91,22 @@ def test_the_copy_in_the_package_is_served(address: str) -> None:
     with httpx.Client(base_url=address, trust_env=False) as client:
         assert "Your first court" in client.get("tutorial/first-court.html").text
         assert client.get("search/search_index.json").json()["docs"]
+
+
+async def test_a_browser_searches_it_in_both_languages_and_asks_no_other_host(address: str) -> None:
+    asked: list[str] = []
+    failed: list[str] = []
+    async with launched() as browser:
+        page = await browser.new_page(color_scheme="dark")
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("response", lambda response: failed.append(response.url) if response.status >= 400 else None)
+        for words, link in (("lease fencing", "explanation/leases-and-fencing.html"), ("궁정", "ko/index.html")):
+            await page.goto(f"{address}index.html")
+            await expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "slate")
+            await page.locator("input[name=query]").press_sequentially(words)
+            await expect(page.locator(f'.md-search-result__link[href*="{link}"]').first).to_be_attached()
+    assert [url for url in asked if not url.startswith((address, "data:"))] == []
+    assert failed == []
 
 
 def test_an_empty_environment_finds_the_copy_of_its_own(package: Path, tmp_path: Path) -> None:
