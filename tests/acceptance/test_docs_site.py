@@ -22,7 +22,7 @@ from tests.support.installation import run
 from tests.support.pages import ROOT
 
 # About a minute of work, and MkDocs is installed for it.
-pytestmark = [pytest.mark.walk, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.walk, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (ROOT / ".git").exists():
         pytest.skip("this is no git checkout, and a release is made from one")
     dist = tmp_path_factory.mktemp("dist")
-    done = release(ROOT, "--rehearse", "--build-only", "--out", str(dist / "out"), timeout=550)
+    done = release(ROOT, "--rehearse", "--build-only", "--out", str(dist / "out"), timeout=800)
     if done.returncode and "install" in done.stderr and "CI" not in os.environ:
         pytest.skip(f"MkDocs cannot be installed here: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stdout + done.stderr
