@@ -9,12 +9,14 @@ from kingdom.client.court_operations import CourtOperations
 from kingdom.client.event_stream import EventStream
 from kingdom.client.inbox_operations import InboxOperations
 from kingdom.client.models import Page
+from kingdom.client.server_operations import ServerOperations
+from kingdom.client.task_operations import TaskOperations
 from kingdom.client.workflow_operations import WorkflowOperations
 
 T = TypeVar("T")
 
 
-class Client(CourtOperations, InboxOperations, WorkflowOperations):
+class Client(CourtOperations, InboxOperations, ServerOperations, TaskOperations, WorkflowOperations):
     """A connection to one server. Errors are described at :class:`kingdom.client.connection.Connection`."""
 
     def every(self, operation: Callable[..., Page[T]], *args: Any, **query: Any) -> Iterator[T]:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
+from kingdom.client.models.requests import OpenQuestion, RoleState
+
 
 class ActiveAlert(TypedDict):
     """An alert of the chamberlain that is not over."""
 
     name: str
     text: str
-
-
-class Alive(TypedDict):
-    """The server is alive."""
-
-    status: NotRequired[Literal["alive"]]
 
 
 class BudgetState(TypedDict):
@@ -36,13 +32,6 @@ class BudgetSummary(TypedDict):
     spent: list[str]
 
 
-class CommandAccepted(TypedDict):
-    """A command that was stored durably. The king executes it at once, or when the court is started."""
-
-    eventId: str
-    taskId: str
-
-
 class ConditionState(TypedDict):
     """How the court is."""
 
@@ -57,20 +46,6 @@ class CostState(TypedDict):
     dayTokens: int
     monthUsd: float
     limits: list[LimitState]
-
-
-CourtEventDocument = dict[str, Any]
-
-
-class CourtEventState(TypedDict):
-    """An event. ``event`` is the document as stored."""
-
-    event: dict[str, Any]
-    shownStatus: str
-    reason: str | None
-    subject: str | None
-    title: str | None
-    linked: list[DocumentLink]
 
 
 class CourtProblem(TypedDict):
@@ -107,75 +82,6 @@ class CourtState(TypedDict):
     recent: list[JournalLine]
 
 
-class DeadLetterState(TypedDict):
-    """A dead letter: an event that failed permanently, and its error."""
-
-    eventId: str
-    type: str
-    aggregateType: NotRequired[str | None]
-    aggregateId: NotRequired[str | None]
-    attempts: int
-    errorCode: str | None
-    errorMessage: str | None
-    deadAt: str | None
-    payload: PayloadPreview | None
-    requeueable: bool
-
-
-class DocumentLink(TypedDict):
-    """Another document that belongs to one."""
-
-    stream: Literal["events", "tasks", "messages"]
-    id: str
-    type: str
-    status: str
-    title: str | None
-    createdAt: str
-
-
-EventSchemaDocument = dict[str, Any]
-
-
-class EventState(TypedDict):
-    """State of one event on a bus."""
-
-    eventId: str
-    stream: str
-    type: str
-    status: str
-    attempts: int
-    aggregateType: str | None
-    aggregateId: str | None
-    priority: str
-    notBefore: str | None
-    createdAt: str | None
-    nextRetryAt: str | None
-    lockedBy: str | None
-    lockedUntil: str | None
-    finishedAt: str | None
-    errorCode: str | None
-    errorMessage: str | None
-    outcome: str | None
-    payload: PayloadPreview
-
-
-class EventSummary(TypedDict):
-    """An event in a list."""
-
-    id: str
-    type: str
-    status: str
-    created_at: str
-    subject: str | None
-    title: str | None
-    source: str
-    repo: str | None
-    priority: str
-    shown_status: NotRequired[str]
-    reason: NotRequired[str | None]
-    tasks: NotRequired[list[str]]
-
-
 class GeneralRecord(TypedDict):
     """What a general did and spent, and when it runs next."""
 
@@ -208,17 +114,6 @@ class GeneralState(TypedDict):
     manifest: dict[str, Any] | None
 
 
-class HealthInfo(TypedDict):
-    """Health of the court, and whether this server runs the workflow engine."""
-
-    level: str
-    reason: str
-    court: bool
-    running: bool
-    roles: list[RoleState]
-    workflowEngine: bool
-
-
 class HealthState(TypedDict):
     """The health level that applies now."""
 
@@ -237,13 +132,6 @@ class HistoryPoint(TypedDict):
     queueAgeSeconds: dict[str, float]
 
 
-class InjectedEvent(TypedDict):
-    """Result of injecting an event. The event is stored durably."""
-
-    id: str
-    accepted: bool
-
-
 class JournalLine(TypedDict):
     """A line of the journal."""
 
@@ -251,15 +139,6 @@ class JournalLine(TypedDict):
     type: str
     actor: str
     data: dict[str, Any]
-
-
-class KnownEventType(TypedDict):
-    """A type of events that a source emits, a general subscribes to, or the queue holds."""
-
-    type: str
-    meaning: str
-    priority: Literal["high", "normal", "low"]
-    generals: list[str]
 
 
 class LimitState(TypedDict):
@@ -276,12 +155,6 @@ class LimitUse(TypedDict):
     name: str
     shown: str
     part: float
-
-
-class LoggedOut(TypedDict):
-    """The browser is logged out."""
-
-    loggedOut: NotRequired[Literal[True]]
 
 
 class MachineSoldier(TypedDict):
@@ -311,66 +184,12 @@ class MachineState(TypedDict):
     cores: NotRequired[int | None]
 
 
-MessageDocument = dict[str, Any]
-
-
-class MessageState(TypedDict):
-    """A message. ``message`` is the document as stored."""
-
-    message: dict[str, Any]
-    status: str
-    reason: str | None
-    linked: list[DocumentLink]
-
-
-class MessageSummary(TypedDict):
-    """A message in a list."""
-
-    id: str
-    type: str
-    status: str
-    created_at: str
-    subject: str | None
-    title: str | None
-    channel: str
-    urgency: str
-    reason: NotRequired[str | None]
-    task_id: NotRequired[str | None]
-
-
 class ModelSpending(TypedDict):
     """What the runs of one model cost."""
 
     costUsd: float
     tokens: int
     runs: int
-
-
-class NewToken(TypedDict):
-    """A token that was created. Its value is shown this once."""
-
-    name: str
-    role: Literal["look", "answer", "operate", "own"]
-    token: str
-    path: str
-
-
-class OpenQuestion(TypedDict):
-    """A question of a task that waits for a person."""
-
-    taskId: str
-    general: str
-    question: str
-    choices: list[str]
-    deadline: str | None
-
-
-class PayloadPreview(TypedDict):
-    """The payload of an event; cut if it is too long."""
-
-    value: dict[str, Any] | None
-    text: str | None
-    size: int
 
 
 class PlannedRun(TypedDict):
@@ -392,75 +211,7 @@ class QueueState(TypedDict):
     oldestSeconds: float
 
 
-class Ready(TypedDict):
-    """The server is ready: everything it depends on responds."""
-
-    status: NotRequired[Literal["ready"]]
-    checked: list[str]
-
-
-class RelatedTask(TypedDict):
-    """Another task that belongs to one."""
-
-    taskId: str
-    relation: Literal["retryOf", "retriedAs", "resumes", "resumedAs"]
-
-
 ReportDocument = dict[str, Any]
-
-
-class Requeued(TypedDict):
-    """Result of requeueing dead letters."""
-
-    requeued: int
-    skipped: list[str]
-
-
-class ResentMessage(TypedDict):
-    """A message that was queued again."""
-
-    id: str
-
-
-class RevokedToken(TypedDict):
-    """A token that was revoked."""
-
-    name: str
-
-
-class RoleState(TypedDict):
-    """A role of the court."""
-
-    name: str
-    state: str
-    pid: int | None
-    heartbeatSeconds: float | None
-    deaths: int
-    reason: str
-
-
-class SearchHit(TypedDict):
-    """Something that was found."""
-
-    kind: Literal["question", "task", "workflow", "template", "general", "event", "message", "person"]
-    id: str
-    title: str
-    text: str
-    path: str
-
-
-class SessionInfo(TypedDict):
-    """The session of the caller."""
-
-    csrfToken: str
-    identity: Literal["bearer", "session"]
-    name: str
-    role: Literal["look", "answer", "operate", "own"]
-    user: str
-    version: str
-    root: str
-    court: bool
-    locale: str
 
 
 class Setting(TypedDict):
@@ -495,17 +246,6 @@ class SoldierAtWork(TypedDict):
     said: NotRequired[list[str]]
 
 
-class SoldierState(TypedDict):
-    """A soldier: one run of an agent for a task."""
-
-    id: str
-    engine: str
-    model: str | None
-    pid: int | None
-    alive: bool
-    startedAt: str | None
-
-
 class SpendingInfo(TypedDict):
     """Spending."""
 
@@ -529,47 +269,6 @@ class StatsHistory(TypedDict):
     total: TaskFigures
     generals: dict[str, TaskFigures]
     models: dict[str, ModelSpending]
-
-
-class StreamInfo(TypedDict):
-    """Depth of a stream, and its throughput in the last minute."""
-
-    stream: str
-    pending: int
-    processing: int
-    dead: int
-    oldestPendingSeconds: float
-    arrivedPerMinute: float
-    finishedPerMinute: float
-
-
-class StreamSample(TypedDict):
-    """Depth of a stream at a time, and the events since the previous sample."""
-
-    at: str
-    seconds: float
-    pending: int
-    processing: int
-    dead: int
-    arrived: int
-    finished: int
-
-
-class TaskAnswer(TypedDict):
-    """The answer to the question of a task."""
-
-    text: str
-    user: str
-    at: str
-    resumed_as: str | None
-
-
-class TaskCost(TypedDict):
-    """Cost of a task by the ledger, over all its runs."""
-
-    costUsd: float
-    tokens: int
-    runs: int
 
 
 class TaskDurations(TypedDict):
@@ -596,77 +295,3 @@ class TaskFigures(TypedDict):
     costUsd: float
     tokens: int
     runs: int
-
-
-class TaskState(TypedDict):
-    """A task. ``task`` and ``result`` are the court's documents as stored."""
-
-    task: dict[str, Any]
-    problem: str | None
-    lockedBy: str | None
-    result: dict[str, Any] | None
-    shownStatus: str
-    question: dict[str, Any] | None
-    answer: TaskAnswer | None
-    subject: str | None
-    title: str | None
-    durationSeconds: float | None
-    related: list[RelatedTask]
-    linked: list[DocumentLink]
-    soldiers: list[SoldierState]
-    spent: TaskCost
-    actions: list[str]
-
-
-class TaskSummary(TypedDict):
-    """A task in a list."""
-
-    id: str
-    type: str
-    status: str
-    created_at: str
-    subject: str | None
-    title: str | None
-    event_id: str
-    target_general: str
-    priority: str
-    shown_status: NotRequired[str]
-    answer: NotRequired[TaskAnswer | None]
-    deadline: NotRequired[str | None]
-
-
-class TokenInfo(TypedDict):
-    """The token of a person, without its value."""
-
-    name: str
-    role: Literal["look", "answer", "operate", "own"]
-    createdAt: str
-    lastUsedAt: str | None
-
-
-class TraceLine(TypedDict):
-    """One step of a trace."""
-
-    ts: str
-    who: str
-    what: str
-    where: str
-
-
-class TranscriptEntry(TypedDict):
-    """One entry of a transcript."""
-
-    kind: str
-    text: str
-
-
-class TranscriptPart(TypedDict):
-    """A part of a transcript. Call again with ``nextOffset`` to read on."""
-
-    soldierId: str | None
-    engine: str | None
-    soldiers: list[str]
-    items: list[TranscriptEntry]
-    nextOffset: int
-    size: int
-    alive: bool

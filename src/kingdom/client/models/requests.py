@@ -63,6 +63,16 @@ class McpServerRefBody(TypedDict):
     env: NotRequired[dict[str, Any]]
 
 
+class OpenQuestion(TypedDict):
+    """A question of a task that waits for a person."""
+
+    taskId: str
+    general: str
+    question: str
+    choices: list[str]
+    deadline: str | None
+
+
 class RemoveTaskChange(TypedDict):
     """Remove a task."""
 
@@ -90,6 +100,17 @@ class ReorderWorksChange(TypedDict):
 
     type: Literal["reorderWorks"]
     workIds: list[str]
+
+
+class RoleState(TypedDict):
+    """A role of the court."""
+
+    name: str
+    state: str
+    pid: int | None
+    heartbeatSeconds: float | None
+    deaths: int
+    reason: str
 
 
 class SetDetailsChange(TypedDict):
