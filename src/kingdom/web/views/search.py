@@ -45,7 +45,7 @@ async def search_all(context: WebContext, query: str, limit: int) -> list[Search
     if context.services is not None:
         finders = [_questions, _tasks, _workflows, _templates, _generals, _events, _messages, _people]
     found = await asyncio.gather(*(find(context, words, limit) for find in finders))
-    hits: list[SearchHit] = json_safe([hit for part in found for hit in part[:limit]])
+    hits = [hit for part in found for hit in part[:limit]]
     return sorted(hits, key=lambda hit: hit.id.lower() != query.strip().lower())
 
 
@@ -58,7 +58,8 @@ def _has_words(words: Sequence[str], *texts: str) -> bool:
 
 
 def _hit(kind: HitKind, item_id: str, title: str, text: str, path: str) -> SearchHit:
-    return SearchHit(kind=kind, id=item_id, title=title or item_id, text=text[:_MAX_TEXT_CHARS], path=path)
+    about, more = json_safe(title or item_id), json_safe(text[:_MAX_TEXT_CHARS])
+    return SearchHit(kind=kind, id=item_id, title=about, text=more, path=path)
 
 
 def _about(document: DocumentSummary) -> str:
