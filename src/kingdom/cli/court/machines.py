@@ -131,7 +131,7 @@ def app() -> None:
 @home_option
 @json_option
 def ls(home: Path | None, json: bool) -> None:
-    """List the machines: generals, soldiers, load, clock, last sign of life."""
+    """List machines: generals, soldiers, load, clock, last seen."""
     from dataclasses import asdict
 
     from kingdom.court.machines.joining import own_machine
