@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -129,3 +130,34 @@ async def test_where_there_is_no_court_it_says_how_to_found_one(browser: Browser
                 await expect(page.locator("#main")).to_contain_text(f"kingdom init {tmp_path}")
         async with visitor.page("/bus") as page:
             await expect(page.get_by_role("table", name="Streams")).to_contain_text("workflow")
+
+
+async def test_range_and_order_of_a_list_are_in_its_address(visitor: Visitor) -> None:
+    async with visitor.page("/tasks") as page:
+        main = page.locator("#main")
+        ids = main.locator("tbody tr td:first-child")
+        await expect(ids).to_have_count(4)
+        newest = await ids.all_text_contents()
+        await main.get_by_role("combobox", name="Sort").click()
+        await page.get_by_role("option", name="Oldest first").click()
+        await expect(ids).to_have_text(newest[::-1])
+        await expect(page).to_have_url(re.compile(r"/tasks\?sort=oldest$"))
+        await main.get_by_role("combobox", name="Time").click()
+        await page.get_by_role("option", name="Last 90 days").click()
+        await expect(page).to_have_url(re.compile(r"/tasks\?within=90d&sort=oldest$"))
+    async with visitor.page("/tasks?sort=status") as page:
+        statuses = page.locator("#main tbody tr td:nth-child(2)")
+        await expect(statuses).to_have_text(["failed", "in progress", "needs an answer", "pending"])
+    async with visitor.page("/tasks?sort=nonsense&within=nonsense") as page:
+        await expect(page.locator("#main tbody tr td:first-child")).to_have_text(newest)
+
+
+async def test_workflows_have_a_time_range_and_an_order(visitor: Visitor) -> None:
+    async with visitor.page("/workflows?within=7d") as page:
+        main = page.locator("#main")
+        await main.get_by_role("combobox", name="Sort").click()
+        await page.get_by_role("option", name="Oldest first").click()
+        await expect(page).to_have_url(re.compile(r"/workflows\?within=7d&sort=oldest$"))
+        await main.get_by_role("combobox", name="Time").click()
+        await page.get_by_role("option", name="Any time").click()
+        await expect(page).to_have_url(re.compile(r"/workflows\?sort=oldest$"))

@@ -39,6 +39,7 @@ class TaskOperations(Connection):
         since: str | None = None,
         until: str | None = None,
         q: str | None = None,
+        sort: Literal["newest", "oldest", "status", "type", "source", "priority"] | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[EventSummary]:
@@ -53,6 +54,7 @@ class TaskOperations(Connection):
                 "since": since,
                 "until": until,
                 "q": q,
+                "sort": sort,
                 "limit": limit,
                 "cursor": cursor,
             },
@@ -107,6 +109,7 @@ class TaskOperations(Connection):
         since: str | None = None,
         until: str | None = None,
         q: str | None = None,
+        sort: Literal["newest", "oldest", "status", "type", "general", "priority"] | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[TaskSummary]:
@@ -122,6 +125,7 @@ class TaskOperations(Connection):
                 "since": since,
                 "until": until,
                 "q": q,
+                "sort": sort,
                 "limit": limit,
                 "cursor": cursor,
             },
@@ -171,6 +175,7 @@ class TaskOperations(Connection):
         since: str | None = None,
         until: str | None = None,
         q: str | None = None,
+        sort: Literal["newest", "oldest", "status", "type"] | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[MessageSummary]:
@@ -184,6 +189,7 @@ class TaskOperations(Connection):
                 "since": since,
                 "until": until,
                 "q": q,
+                "sort": sort,
                 "limit": limit,
                 "cursor": cursor,
             },

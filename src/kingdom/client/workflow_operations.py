@@ -204,12 +204,25 @@ class WorkflowOperations(Connection):
         *,
         status: list[WorkflowStatus] | None = None,
         search: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        sort: Literal["newest", "oldest"] | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[WorkflowSummary]:
         """List workflows."""
         answer: Page[WorkflowSummary] = self.request(
-            "GET", "/api/workflows", query={"status": status, "search": search, "limit": limit, "cursor": cursor}
+            "GET",
+            "/api/workflows",
+            query={
+                "status": status,
+                "search": search,
+                "since": since,
+                "until": until,
+                "sort": sort,
+                "limit": limit,
+                "cursor": cursor,
+            },
         )
         return answer
 

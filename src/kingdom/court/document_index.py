@@ -11,13 +11,13 @@ import asyncio
 import json
 import os
 import time
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from sys import intern
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kingdom.base.times import epoch_seconds
+from kingdom.court.document_order import EntryPosition, SortOrder, first_after, sort_entries
 from kingdom.court.models import subject_of, timestamp
 from kingdom.court.queues import (
     EVENTS,
@@ -217,18 +217,21 @@ class DocumentIndex:
         return sorted(found.values(), key=lambda entry: entry.key, reverse=True)
 
     async def page(
-        self, wanted: Sequence[EntryFilter] | None, limit: int, before: tuple[float, str] | None = None
+        self,
+        wanted: Sequence[EntryFilter] | None,
+        limit: int,
+        after: EntryPosition | None = None,
+        order: SortOrder = "newest",
     ) -> IndexPage:
-        """Return up to ``limit`` entries older than ``before``, the newest first.
+        """Return up to ``limit`` entries after a position of this order.
 
         ``wanted`` filters them; None returns all valid entries.
         """
         await self._refresh()
-        if wanted is None:
-            return _page(self._valid, (), limit, before)
-        if len(self._newest) <= _MAX_INLINE_ENTRIES:
-            return _page(self._newest, wanted, limit, before)
-        return await asyncio.to_thread(_page, self._newest, wanted, limit, before)
+        entries, steps = (self._valid, ()) if wanted is None else (self._newest, wanted)
+        if len(entries) <= _MAX_INLINE_ENTRIES or (wanted is None and order == "newest"):
+            return _page(entries, steps, limit, after, order)
+        return await asyncio.to_thread(_page, entries, steps, limit, after, order)
 
     async def _refresh(self) -> None:
         if time.monotonic() < self._refresh_at:
@@ -341,12 +344,13 @@ def _word_filter(word: str) -> EntryFilter:
 
 
 def _page(
-    newest: list[IndexEntry], wanted: Sequence[EntryFilter], limit: int, before: tuple[float, str] | None
+    newest: list[IndexEntry], wanted: Sequence[EntryFilter], limit: int, after: EntryPosition | None, order: SortOrder
 ) -> IndexPage:
     found = newest
     for keep in wanted:
         found = keep(found)
-    begin = 0 if before is None else bisect_left(found, True, key=lambda entry: entry.key < before)
+    found = sort_entries(found, order)
+    begin = first_after(found, order, after)
     return IndexPage(found[begin : begin + limit], len(found), begin + limit < len(found))
 
 

@@ -173,6 +173,12 @@ class TimeOrderedIds:
         return f"{kind}-{made}"
 
 
+def id_at(kind: str, seconds: float) -> str:
+    """Return what sorts before the ids that :class:`TimeOrderedIds` makes from this time on, and after earlier ones."""
+    digits = f"{max(round(seconds * 1000), 0):012x}"
+    return f"{kind}-{digits[:8]}-{digits[8:]}"
+
+
 def system_clock() -> datetime:
     """Return the current time in UTC."""
     return datetime.now(UTC)

@@ -139,6 +139,34 @@ async def test_ten_thousand_tasks_are_paged_filtered_and_searched(services: Serv
         assert [one.id for one in second.items] == [document(n)["id"] for n in range(MANY - 51, MANY - 101, -1)]
 
 
+@pytest.mark.parametrize("sort", ["newest", "oldest", "status", "type", "general"])
+async def test_a_list_in_any_order_has_each_task_once_on_its_pages(services: Services, sort: Any) -> None:
+    folder = services.home.queue / TASKS / "completed"
+    for number in range(200):
+        drop(folder, **document(number, status=STATUSES[number % 3]))
+    async with web_app(services.home.root, court=False) as (context, _, client):
+        seen: list[Any] = []
+        cursor = None
+        while True:
+            page = await list_tasks(context, DocumentFilter(sort=sort), 30, cursor)
+            seen += page.items
+            if page.next_cursor is None:
+                break
+            cursor = page.next_cursor
+            drop(folder, **document(1000 + len(seen), status="completed"))  # what comes meanwhile moves nothing
+        field = {"general": "target_general"}.get(sort, sort)
+        old = [one for one in seen if int(one.id.rpartition("-")[2]) < 1000]
+        values = ["" if field in ("newest", "oldest") else getattr(one, field) for one in old]
+        numbers = [one.created_at for one in old]
+        order = sorted(range(len(old)), key=lambda at: numbers[at], reverse=sort != "oldest")
+        order.sort(key=lambda at: values[at])
+        assert order == list(range(200)), "by the field, then by time"
+        assert len({one.id for one in seen}) == len(seen)
+        answer = await client.get("/api/tasks", params={"sort": sort, "limit": "1"})
+        assert answer.json()["data"]["items"][0]["id"]
+        assert (await client.get("/api/tasks", params={"sort": "colour"})).status_code == 422
+
+
 async def test_a_cursor_that_is_not_ours_is_refused(services: Services) -> None:
     async with web_app(services.home.root, court=False) as (context, _, client):
         for cursor in ("WzFd", "bm9uc2Vuc2U", "IjEi", "é"):

@@ -210,6 +210,11 @@ async def test_workflows_are_found_by_state_and_words(desk: Desk) -> None:
         assert [one["name"] for one in (await desk.get("workflows", search=search))["items"]] == names
     assert (await desk.get("workflows", status=["RUNNING", "PAUSED"]))["items"] == []
     assert len((await desk.get("workflows", status="CREATED", limit=2))["items"]) == 2
+    page = await desk.get("workflows", sort="oldest", limit=2)
+    rest = await desk.get("workflows", sort="oldest", cursor=page["nextCursor"])
+    assert [one["id"] for one in (*page["items"], *rest["items"])] == [one["id"] for one in made]
+    assert len((await desk.get("workflows", since=found["items"][0]["createdAt"][:11] + "00:00:00Z"))["items"]) == 3
+    assert (await desk.get("workflows", until="2020-01-01T00:00:00Z"))["items"] == []
     error(await desk.client.get("/api/workflows", params={"status": "ASLEEP"}), 422, "SYS_INVALID")
     error(await desk.client.get("/api/workflows", params={"search": "\x00"}), 422, "SYS_INVALID")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kingdom.web.views.workflow_state import SummaryCache
+from kingdom.workflow.context import TimeOrderedIds, id_at
 from kingdom.workflow.domain.events import CheckpointCreated
 from kingdom.workflow.domain.resources import Checkpoint, Git, McpServer
 from kingdom.workflow.domain.statuses import WorkflowStatus
@@ -60,9 +62,14 @@ async def store(url: str) -> AsyncIterator[DatabaseStore]:
         ({"search": "_"}, "7"),
         ({"search": "한국"}, "7"),
         ({"search": "fix", "statuses": ["CREATED"], "after": "wf-6", "limit": 1}, "4"),
+        ({"oldest_first": True, "limit": 3}, "123"),
+        ({"oldest_first": True, "after": "wf-3", "statuses": ["PAUSED"]}, "5"),
+        ({"first": "wf-3", "end": "wf-6"}, "543"),
+        ({"first": "wf-3", "end": "wf-6", "after": "wf-5"}, "43"),
+        ({"first": "wf-3", "oldest_first": True, "after": "wf-5"}, "67"),
     ],
 )
-async def test_a_page_has_what_was_asked_for_the_newest_first(
+async def test_a_page_has_what_was_asked_for_in_the_order_of_creation(
     store: DatabaseStore, asked: dict[str, object], found: str
 ) -> None:
     async with store.reading() as tx:
@@ -152,3 +159,10 @@ async def test_a_search_looks_through_an_index_only(store: DatabaseStore) -> Non
         plan = json.dumps([list(row) for row in await session.fetch(f"EXPLAIN QUERY PLAN {statement}", "%x%", "wf")])
     assert "USING COVERING INDEX wf_workflow_by_label" in plan
     assert "TEMP B-TREE" not in plan
+
+
+def test_ids_are_found_by_the_time_at_which_they_were_made() -> None:
+    before = time.time()
+    made = TimeOrderedIds().new("wf")
+    assert id_at("wf", before - 1) < made < id_at("wf", time.time() + 1)
+    assert id_at("wf", -5) == "wf-00000000-0000"

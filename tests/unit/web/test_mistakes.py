@@ -11,14 +11,16 @@ from starlette.types import Message, Receive, Scope, Send
 
 from kingdom.web.envelope import ApiError, cursor_id, cursor_of, cursor_position
 from kingdom.web.middleware import IdempotencyMiddleware, ResponseStore
-from kingdom.web.views.documents import _before
+from kingdom.web.views.documents import _position
 from kingdom.web.views.redaction import HIDDEN, shown_url
 
 
-@pytest.mark.parametrize("position", [[10**400, "task-1"], [float("nan"), "task-1"], [1.5], "task-1", {"at": 1}])
+@pytest.mark.parametrize(
+    "position", [["", 10**400, "task-1"], ["", float("nan"), "task-1"], [1.5, "task-1"], "task-1", {"at": 1}]
+)
 def test_a_cursor_of_documents_that_was_made_up_is_refused(position: object) -> None:
     with pytest.raises(ApiError, match="start again without it") as refused:
-        _before(cursor_of(position))
+        _position(cursor_of(position))
     assert refused.value.status == 422
 
 

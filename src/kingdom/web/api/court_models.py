@@ -67,6 +67,20 @@ SignedBy: Final[Any] = Field(
 )
 
 
+TaskSortQuery: TypeAlias = Annotated[
+    Literal["newest", "oldest", "status", "type", "general", "priority"],
+    Query(description="The order; within equal fields, the newest first. A cursor belongs to its order."),
+]
+EventSortQuery: TypeAlias = Annotated[
+    Literal["newest", "oldest", "status", "type", "source", "priority"],
+    Query(description="The order; within equal fields, the newest first. A cursor belongs to its order."),
+]
+MessageSortQuery: TypeAlias = Annotated[
+    Literal["newest", "oldest", "status", "type"],
+    Query(description="The order; within equal fields, the newest first. A cursor belongs to its order."),
+]
+
+
 class CountedPage(Page[S], Generic[S]):
     """One page of a list, with the total number of items."""
 

@@ -17,15 +17,18 @@ from kingdom.web.api.court_models import (
     CountedPage,
     CourtEventDocument,
     EventIdPath,
+    EventSortQuery,
     EventStatusQuery,
     MessageDocument,
     MessageIdPath,
+    MessageSortQuery,
     MessageStatusQuery,
     RequestedBy,
     SearchQuery,
     SignedBy,
     SinceQuery,
     TaskIdPath,
+    TaskSortQuery,
     TaskStatusQuery,
     TextField,
     TypeQuery,
@@ -110,6 +113,7 @@ async def get_events(
     since: SinceQuery = None,
     until: UntilQuery = None,
     q: SearchQuery = None,
+    sort: EventSortQuery = "newest",
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Ok[CountedPage[EventSummary]]:
@@ -118,7 +122,7 @@ async def get_events(
     `type` may end with `*`. `status=discarded` lists events without a task, `status=invalid` files that could not be
     read; both have a reason.
     """
-    wanted = DocumentFilter(status=status, type=kind, source=source, since=since, until=until, text=q)
+    wanted = DocumentFilter(status=status, type=kind, source=source, since=since, until=until, text=q, sort=sort)
     return counted_page(await list_events(context, wanted, limit, cursor))
 
 
@@ -172,12 +176,13 @@ async def get_tasks(
     since: SinceQuery = None,
     until: UntilQuery = None,
     q: SearchQuery = None,
+    sort: TaskSortQuery = "newest",
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Ok[CountedPage[TaskSummary]]:
     """Tasks, filtered and searched. `type` may end with `*`. `status=invalid` lists files that could not be read."""
     wanted = DocumentFilter(
-        general=general, status=status, type=kind, priority=priority, since=since, until=until, text=q
+        general=general, status=status, type=kind, priority=priority, since=since, until=until, text=q, sort=sort
     )
     return counted_page(await list_tasks(context, wanted, limit, cursor))
 
@@ -251,6 +256,7 @@ async def get_messages(
     since: SinceQuery = None,
     until: UntilQuery = None,
     q: SearchQuery = None,
+    sort: MessageSortQuery = "newest",
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Ok[CountedPage[MessageSummary]]:
@@ -258,7 +264,7 @@ async def get_messages(
 
     `status` is pending, sent, failed, or invalid for files that could not be read.
     """
-    wanted = DocumentFilter(status=status, type=kind, since=since, until=until, text=q)
+    wanted = DocumentFilter(status=status, type=kind, since=since, until=until, text=q, sort=sort)
     return counted_page(await list_messages(context, wanted, limit, cursor))
 
 

@@ -9,6 +9,7 @@ from fastapi import Path, Query
 from pydantic import Field, model_validator
 
 from kingdom.web.acting import acts_on
+from kingdom.web.api.court_models import SinceQuery, UntilQuery
 from kingdom.web.api.templates import check_name
 from kingdom.web.api.workflow_models import (
     ID_PATTERN,
@@ -29,6 +30,7 @@ from kingdom.web.context import Context, WebContext
 from kingdom.web.envelope import ApiError, ApiModel, Cursor, Limit, Ok, Page, ok
 from kingdom.web.views import checkpoints, pull_requests, rescues, templates, workflow_output, workflows
 from kingdom.web.views.checkpoints import CheckpointDiff, CheckpointInfo, DiffForm, VerificationResult
+from kingdom.web.views.documents import epoch_seconds_of
 from kingdom.web.views.pull_requests import PullRequestInfo
 from kingdom.web.views.redaction import restore_ref_secrets
 from kingdom.web.views.rescues import RescueInfo, RestoredRescue
@@ -80,11 +82,27 @@ async def list_workflows(
         Query(max_length=9, description="Only workflows with this status; may be repeated."),
     ] = None,
     search: NameSearch = None,
+    since: SinceQuery = None,
+    until: UntilQuery = None,
+    sort: Annotated[
+        workflows.WorkflowOrder, Query(description="The order by creation. A cursor belongs to its order.")
+    ] = "newest",
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Ok[Page[WorkflowSummary]]:
-    """Workflows with their progress, newest first."""
-    return ok(await workflows.list_workflows(context, statuses=status or (), search=search, limit=limit, cursor=cursor))
+    """Workflows with their progress, newest first or oldest first."""
+    begin, end = (None if at is None else epoch_seconds_of(at) for at in (since, until))
+    found = await workflows.list_workflows(
+        context,
+        statuses=status or (),
+        search=search,
+        since=begin,
+        until=end,
+        sort=sort,
+        limit=limit,
+        cursor=cursor,
+    )
+    return ok(found)
 
 
 @router.post("", status_code=201, summary="Create a workflow")

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from functools import partial
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast, get_args
 from urllib.parse import urlencode
 
 from nicegui import ui
 
+from kingdom.court.document_order import SortOrder
 from kingdom.web.dashboard.components import DataTable, TableColumn, button, card, empty, labelled, row, tag, text
 from kingdom.web.dashboard.refresh import PageRefresher
 from kingdom.web.dashboard.visit import Visit
@@ -36,6 +37,7 @@ class ListQuery:
     text: str = ""
     within: str | None = None
     """A key of :data:`TIME_RANGES`."""
+    sort: SortOrder = "newest"
     cursors: tuple[str, ...] = field(default=())
     """Cursors of the pages visited so far. The last one is the page shown; empty: the first page."""
 
@@ -48,6 +50,7 @@ class ListQuery:
             "type": self.type,
             "within": self.within,
             "q": self.text,
+            "sort": None if self.sort == "newest" else self.sort,
         }
         query = urlencode({name: value for name, value in wanted.items() if value})
         return f"{self.path}?{query}" if query else self.path
@@ -60,7 +63,13 @@ class ListQuery:
             type=self.type,
             text=self.text or None,
             since=range_start(self.within, now),
+            sort=self.sort,
         )
+
+
+def as_order(name: str) -> SortOrder:
+    """Return the order that an address names; the newest first for an unknown one."""
+    return cast(SortOrder, name) if name in get_args(SortOrder) else "newest"
 
 
 def range_start(within: str | None, now: float) -> datetime | None:
@@ -101,6 +110,7 @@ class DocumentList(ABC, Generic[S]):
     search: ClassVar[str]
     """The text key of the search field."""
     statuses: ClassVar[Sequence[str]]
+    orders: ClassVar[Sequence[SortOrder]]
 
     def __init__(self, visit: Visit, wish: ListQuery, zone: tzinfo) -> None:
         self._visit = visit
@@ -109,6 +119,7 @@ class DocumentList(ABC, Generic[S]):
             status=wish.status if wish.status in self.statuses else None,
             within=wish.within if wish.within in TIME_RANGES else None,
             text=wish.text[:MAX_TEXT_CHARS],
+            sort=wish.sort if wish.sort in self.orders else "newest",
         )
         self._zone = zone
         self._refresher = PageRefresher(visit)
@@ -137,6 +148,10 @@ class DocumentList(ABC, Generic[S]):
             self._statuses()
             await self.boxes()
             self.select("range.label", time_options(words), "within")
+            orders: dict[str, str] = {order: words(f"sort.{order}") for order in self.orders}
+            filter_select(
+                words("sort.label"), orders, self._wish.sort, lambda value: self._want(sort=value or "newest")
+            )
             search_field(words(self.search), self._wish.text, lambda value: self._want(text=value))
         with tag("div", "k-below"), card(words(self.title), flush=True) as (body, side):
             with side:
@@ -199,7 +214,7 @@ class DocumentList(ABC, Generic[S]):
 
     def _empty(self) -> None:
         words = self._visit.words
-        if self._wish.address == self._wish.path:
+        if replace(self._wish, sort="newest").address == self._wish.path:
             self.nothing()
         else:
             empty(words("task.none.match"), words("task.none.match.hint"))

@@ -26,7 +26,7 @@ from kingdom.web.dashboard.components import (
     tag,
     text,
 )
-from kingdom.web.dashboard.document_list import PAGE_SIZE, DocumentList, ListQuery
+from kingdom.web.dashboard.document_list import PAGE_SIZE, DocumentList, ListQuery, as_order
 from kingdom.web.dashboard.formats import court_timezone, format_clock, format_datetime, page_url
 from kingdom.web.dashboard.refresh import PageRefresher
 from kingdom.web.dashboard.shell import page, page_head
@@ -68,13 +68,14 @@ async def event_list_page(
     kind: Annotated[str | None, _TYPE_QUERY] = None,
     within: str | None = None,
     q: str = "",
+    sort: str = "newest",
 ) -> None:
     """The event list page."""
     with page_head(visit.words("nav.events")):
         _tabs(visit, "events")
         if visit.may("injectEvent"):
             button(visit.words("emit.title"), lambda: ui.navigate.to("/events/new"), kind="primary", icon="bolt")
-    wish = ListQuery("/events", status=status, type=kind or None, within=within, text=q)
+    wish = ListQuery("/events", status=status, type=kind or None, within=within, text=q, sort=as_order(sort))
     await EventList(visit, wish, await court_timezone(visit)).begin()
 
 
@@ -84,6 +85,7 @@ class EventList(DocumentList[EventSummary]):
     title = "nav.events"
     search = "events.search"
     statuses = ("pending", "dispatched", "completed", "failed", "cancelled", "discarded", "invalid")
+    orders = ("newest", "oldest", "status", "type", "source", "priority")
 
     async def read(self, wanted: DocumentFilter, cursor: str | None) -> DocumentPage[EventSummary]:
         """Read one page."""
@@ -205,11 +207,12 @@ async def message_list_page(
     kind: Annotated[str | None, _TYPE_QUERY] = None,
     within: str | None = None,
     q: str = "",
+    sort: str = "newest",
 ) -> None:
     """The message list page."""
     with page_head(visit.words("nav.messages")):
         _tabs(visit, "messages")
-    wish = ListQuery("/messages", status=status, type=kind or None, within=within, text=q)
+    wish = ListQuery("/messages", status=status, type=kind or None, within=within, text=q, sort=as_order(sort))
     await MessageList(visit, wish, await court_timezone(visit)).begin()
 
 
@@ -219,6 +222,7 @@ class MessageList(DocumentList[MessageSummary]):
     title = "nav.messages"
     search = "messages.search"
     statuses = ("pending", "sent", "failed", "invalid")
+    orders = ("newest", "oldest", "status", "type")
 
     async def read(self, wanted: DocumentFilter, cursor: str | None) -> DocumentPage[MessageSummary]:
         """Read one page."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kingdom.web.dashboard.components import CellPart, TableColumn, empty, part
-from kingdom.web.dashboard.document_list import PAGE_SIZE, DocumentList, ListQuery
+from kingdom.web.dashboard.document_list import PAGE_SIZE, DocumentList, ListQuery, as_order
 from kingdom.web.dashboard.formats import court_timezone, format_clock, format_datetime
 from kingdom.web.dashboard.shell import page, page_head
 from kingdom.web.dashboard.task_actions import answer_text
@@ -28,11 +28,16 @@ TASK_STATUSES: Final = (
 
 @page("/tasks", title="nav.tasks", nav="tasks", court=True)
 async def task_list_page(
-    visit: Visit, status: str | None = None, general: str | None = None, within: str | None = None, q: str = ""
+    visit: Visit,
+    status: str | None = None,
+    general: str | None = None,
+    within: str | None = None,
+    q: str = "",
+    sort: str = "newest",
 ) -> None:
     """The task list page."""
     page_head(visit.words("nav.tasks"))
-    wish = ListQuery("/tasks", status=status, general=general or None, within=within, text=q)
+    wish = ListQuery("/tasks", status=status, general=general or None, within=within, text=q, sort=as_order(sort))
     await TaskList(visit, wish, await court_timezone(visit)).begin()
 
 
@@ -42,6 +47,7 @@ class TaskList(DocumentList[TaskSummary]):
     title = "nav.tasks"
     search = "task.search"
     statuses = TASK_STATUSES
+    orders = ("newest", "oldest", "status", "type", "general", "priority")
 
     async def read(self, wanted: DocumentFilter, cursor: str | None) -> DocumentPage[TaskSummary]:
         """Read one page."""

@@ -13,6 +13,7 @@ from kingdom.base.files import read_json
 from kingdom.court.budget import ledger_lines
 from kingdom.court.commands import allowed_actions, find_task
 from kingdom.court.document_index import index_fields, text_filters, valid_entries
+from kingdom.court.document_order import EntryPosition, SortOrder, position_of
 from kingdom.court.history import read_history
 from kingdom.court.home import check_name
 from kingdom.court.models import timestamp
@@ -55,6 +56,7 @@ class DocumentFilter:
     until: datetime | None = None
     text: str | None = None
     """All of these words must occur; case is ignored."""
+    sort: SortOrder = "newest"
 
 
 class DocumentSummary(BaseModel):
@@ -144,21 +146,22 @@ async def list_documents(
     first: EntryFilter | None = None,
 ) -> DocumentPage[S]:
     """List documents. ``first`` filters before ``wanted`` does."""
-    chosen = None if wanted is None or wanted == DocumentFilter() else _narrows(wanted)
+    order: SortOrder = "newest" if wanted is None else wanted.sort
+    chosen = None if wanted is None or wanted == DocumentFilter(sort=order) else _narrows(wanted)
     if first is not None:
         chosen = [first, *(chosen or [valid_entries])]
-    found = await court_state(context).indexes[stream].page(chosen, limit, _before(cursor))
-    following = cursor_of(found.items[-1].key) if found.more else None
+    found = await court_state(context).indexes[stream].page(chosen, limit, _position(cursor), order)
+    following = cursor_of(position_of(found.items[-1], order)) if found.more else None
     return DocumentPage([_summary(entry, model) for entry in found.items], following, found.total)
 
 
-def _before(cursor: str | None) -> tuple[float, str] | None:
+def _position(cursor: str | None) -> EntryPosition | None:
     position = cursor_position(cursor)
     if position is None:
         return None
     match position:
-        case [int() | float() as at, str() as document_id] if abs(at) < _MAX_EPOCH_SECONDS:
-            return float(at), document_id
+        case [str() as value, int() | float() as at, str() as document_id] if abs(at) < _MAX_EPOCH_SECONDS:
+            return value, float(at), document_id
     raise invalid_cursor()
 
 

@@ -13,6 +13,7 @@ from kingdom.web.views.checkpoints import CheckpointInfo
 from kingdom.web.views.redaction import shown_template
 from kingdom.web.views.workflow_state import SummaryFacts, find_workflow, summary_facts, workflow_state
 from kingdom.workflow.agent_records import WorkflowCost
+from kingdom.workflow.context import id_at
 from kingdom.workflow.domain.statuses import (
     WORKFLOW_TRANSITIONS,
     AgentStatus,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.store.transactions import WorkflowTransaction
 
 WorkflowAction = Literal["start", "pause", "resume", "goBack", "answer", "cancel", "modify", "land", "delete"]
+WorkflowOrder = Literal["newest", "oldest"]
 _STATUS_AFTER: Final = {
     "pause": WorkflowStatus.PAUSED,
     "resume": WorkflowStatus.RESUMING,
@@ -171,14 +173,23 @@ async def list_workflows(
     *,
     statuses: Sequence[str] = (),
     search: str | None = None,
+    since: float | None = None,
+    until: float | None = None,
+    sort: WorkflowOrder = "newest",
     limit: int = 50,
     cursor: str | None = None,
 ) -> Page[WorkflowSummary]:
-    """Return workflows, newest first, filtered by status and by text in name or issue key."""
+    """Return workflows, filtered by status, by text in name or issue key, and by the time of their creation."""
     view_state = workflow_state(context)
     async with context.parts.store.reading() as tx:
         found = await tx.workflows.versions(
-            statuses=statuses, search=search or None, after=cursor_id(cursor), limit=limit + 1
+            statuses=statuses,
+            search=search or None,
+            first=None if since is None else id_at("wf", since),
+            end=None if until is None else id_at("wf", until),
+            after=cursor_id(cursor),
+            oldest_first=sort == "oldest",
+            limit=limit + 1,
         )
         entry = await view_state.summaries.of(tx, found[:limit])
         names = await _work_names(tx, [work_id for one in entry for work_id in one.running])

@@ -109,7 +109,7 @@ _INSERT: Final = """
 # The inner SELECT reads an index where there is one; only the rows of the page are read.
 _FOUND: Final = """
     SELECT id, version FROM {table}
-    WHERE id IN (SELECT id FROM {table} WHERE {wanted} ORDER BY id DESC LIMIT ?) ORDER BY id DESC
+    WHERE id IN (SELECT id FROM {table} WHERE {wanted} ORDER BY id {order} LIMIT ?) ORDER BY id {order}
 """
 # Most changes leave the other columns alone; naming them would rewrite their index entries.
 _UPDATE_BODY: Final = "UPDATE {table} SET version = ?, body = ? WHERE id = ? AND version = ? RETURNING id"
@@ -189,18 +189,34 @@ class TableRepository(Generic[A]):
         return await self._items(await self._fetch(f"{self._select} WHERE id IN ({marks})", *item_ids))
 
     async def versions(
-        self, *, statuses: Sequence[str] = (), search: str | None = None, after: str | None = None, limit: int = 100
+        self,
+        *,
+        statuses: Sequence[str] = (),
+        search: str | None = None,
+        first: str | None = None,
+        end: str | None = None,
+        after: str | None = None,
+        oldest_first: bool = False,
+        limit: int = 100,
     ) -> list[tuple[str, int]]:
-        """Return ids with their versions, newest first, filtered by status and by a text in the label."""
-        wanted: dict[str, Sequence[object]] = {}
+        """Return ids with their versions, newest first, filtered by status and by a text in the label.
+
+        ``first`` and ``end`` limit the ids, and so the time of their creation: from the first to before the end.
+        """
+        wanted: list[tuple[str, Sequence[object]]] = []
         if statuses:
-            wanted[f"status IN ({', '.join('?' * len(statuses))})"] = statuses
+            wanted.append((f"status IN ({', '.join('?' * len(statuses))})", statuses))
         if search is not None and self._table.label is not None:
-            wanted["label LIKE ? ESCAPE '!'"] = (f"%{_escape_like(search.lower())}%",)
+            wanted.append(("label LIKE ? ESCAPE '!'", (f"%{_escape_like(search.lower())}%",)))
         if after is not None:
-            wanted["id < ?"] = (after,)
-        found = self._sql(_FOUND).replace("{wanted}", " AND ".join(wanted) or "1 = 1")
-        rows = await self._fetch(found, *chain(*wanted.values()), limit)
+            wanted.append(("id > ?" if oldest_first else "id < ?", (after,)))
+        if first is not None:
+            wanted.append(("id >= ?", (first,)))
+        if end is not None:
+            wanted.append(("id < ?", (end,)))
+        found = self._sql(_FOUND).replace("{wanted}", " AND ".join(condition for condition, _ in wanted) or "1 = 1")
+        found = found.replace("{order}", "ASC" if oldest_first else "DESC")
+        rows = await self._fetch(found, *chain.from_iterable(values for _, values in wanted), limit)
         return [(item_id, version) for item_id, version in rows]
 
     async def labels(self, start: str) -> list[str]:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import tzinfo
-from functools import partial
 from typing import Final
 
 from nicegui import ui
 
 from kingdom.web.dashboard.components import KeyedList, badge, button, card, empty, labelled, link, tab, tag, text
+from kingdom.web.dashboard.document_list import TIME_RANGES, filter_select, time_options
 from kingdom.web.dashboard.formats import court_timezone, format_minute, format_usd, page_url
 from kingdom.web.dashboard.refresh import PageRefresher
 from kingdom.web.dashboard.shell import page, page_head
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.dashboard.workflows.widgets import search_box, update_badge, update_progress, workflow_status
 from kingdom.web.envelope import Page
-from kingdom.web.views.workflows import WorkflowSummary, list_workflows
+from kingdom.web.views.workflows import WorkflowOrder, WorkflowSummary, list_workflows
 
 _PAGE_SIZE: Final = 25
 _STATUS_FILTERS: Final[dict[str, tuple[str, ...]]] = {
@@ -28,26 +29,55 @@ _STATUS_FILTERS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class WorkflowListQuery:
+    """Filters and order of the list, as in its address."""
+
+    show: str = "all"
+    search: str = ""
+    within: str = ""
+    sort: WorkflowOrder = "newest"
+
+    def address(self, cursor: str | None = None, **changed: str | None) -> str:
+        """Return the URL with other filters, or of another page."""
+        wanted: dict[str, str | None] = {
+            "show": self.show, "search": self.search, "within": self.within, "sort": self.sort, **changed
+        }  # fmt: skip
+        defaults = {"show": "all", "sort": "newest"}
+        kept = {name: value for name, value in wanted.items() if value != defaults.get(name)}
+        return page_url("workflows", **kept, cursor=cursor)
+
+
 @page("/workflows", title="nav.workflows", nav="workflows")
-async def workflow_list_page(visit: Visit, show: str = "all", search: str = "", cursor: str = "") -> None:
+async def workflow_list_page(
+    visit: Visit, show: str = "all", search: str = "", within: str = "", sort: str = "newest", cursor: str = ""
+) -> None:
     """The workflow list page."""
     words, zone = visit.words, await court_timezone(visit)
-    chosen = show if show in _STATUS_FILTERS else "all"
+    wish = WorkflowListQuery(
+        show if show in _STATUS_FILTERS else "all",
+        search.strip(),
+        within if within in TIME_RANGES else "",
+        "oldest" if sort == "oldest" else "newest",
+    )
     with page_head(words("nav.workflows")):
         link(words("sources.title"), "/repositories", "k-quiet-link")
         if visit.may("createWorkflow"):
             button(words("workflow.new"), lambda: ui.navigate.to("/workflows/new"), kind="primary", icon="add")
-    _draw_filters(visit, chosen, search)
+    _draw_filters(visit, wish)
     with card(words("nav.workflows"), flush=True) as (body, _):
         pass
     pages = tag("nav", "k-row k-pages", aria_label=words("pages.label"))
     rows: list[_WorkflowTable] = []
 
     async def load() -> Page[WorkflowSummary]:
+        seconds = TIME_RANGES.get(wish.within)
         return await list_workflows(
             visit.context,
-            statuses=_STATUS_FILTERS[chosen],
-            search=search.strip() or None,
+            statuses=_STATUS_FILTERS[wish.show],
+            search=wish.search or None,
+            since=None if seconds is None else visit.context.clock() - seconds,
+            sort=wish.sort,
             limit=_PAGE_SIZE,
             cursor=cursor or None,
         )
@@ -56,7 +86,7 @@ async def workflow_list_page(visit: Visit, show: str = "all", search: str = "", 
         if not found.items:
             rows.clear()
             body.clear()
-            _nothing(visit, filtered=bool(search or cursor or chosen != "all"))
+            _nothing(visit, filtered=bool(cursor or wish != WorkflowListQuery()))
         else:
             if not rows or rows[0].table.is_deleted:
                 body.clear()
@@ -65,25 +95,34 @@ async def workflow_list_page(visit: Visit, show: str = "all", search: str = "", 
         pages.clear()
         with pages:
             if cursor:
-                link(words("pages.first"), page_url("workflows", show=show, search=search))
+                link(words("pages.first"), wish.address())
             if found.next_cursor:
-                link(words("pages.next"), page_url("workflows", show=show, search=search, cursor=found.next_cursor))
+                link(words("pages.next"), wish.address(found.next_cursor))
 
     await PageRefresher(visit, lambda event: event.source == "workflow").panel(body, load, draw, keep=True)
 
 
-def _draw_filters(visit: Visit, chosen: str, search: str) -> None:
-    """Draw the status tabs and the search field."""
+def _draw_filters(visit: Visit, wish: WorkflowListQuery) -> None:
+    """Draw the status tabs, the time range, the order and the search field."""
     words = visit.words
-
-    def shown_at(name: str, text: str | None) -> str:
-        return page_url("workflows", show=name if name != "all" else None, search=text)
 
     with tag("div", "k-row k-wrapping k-filters"):
         with tag("nav", "k-tabs", aria_label=words("workflow.filter")):
             for name in _STATUS_FILTERS:
-                tab(words(f"workflow.show.{name}"), shown_at(name, search), chosen=name == chosen)
-        search_box(words("workflow.search"), search, partial(shown_at, chosen))
+                tab(words(f"workflow.show.{name}"), wish.address(show=name), chosen=name == wish.show)
+        filter_select(
+            words("range.label"),
+            time_options(words),
+            wish.within,
+            lambda value: ui.navigate.to(wish.address(within=value)),
+        )
+        filter_select(
+            words("sort.label"),
+            {order: words(f"sort.{order}") for order in ("newest", "oldest")},
+            wish.sort,
+            lambda value: ui.navigate.to(wish.address(sort=value)),
+        )
+        search_box(words("workflow.search"), wish.search, lambda text: wish.address(search=text))
 
 
 def _nothing(visit: Visit, *, filtered: bool) -> None:
