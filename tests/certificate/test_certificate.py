@@ -250,3 +250,16 @@ def test_reports_of_campaigns_count_what_was_done_and_name_what_was_missed(tmp_p
     assert (found.counts["kills"], found.counts["events"], found.counts["crash points"]) == (4, 50, 5)
     assert "missed" not in found.counts
     assert found.uncovered == ["files publish: no stop fell upon 1 × write"]
+
+
+def test_campaigns_run_without_the_sandbox_and_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their soldiers write what they did where a sandbox would not let them."""
+    from tests.chaos import __main__ as chaos
+
+    for name in ("KINGDOM_SANDBOX", "KINGDOM_WEB"):
+        monkeypatch.setenv(name, "auto")
+    words = ["--only", "lives", "--lives", "0", "--transport", "files", "--report", str(tmp_path / "report")]
+    monkeypatch.setattr(sys, "argv", ["chaos", *words])
+    assert chaos.main() == 0
+    assert (os.environ["KINGDOM_SANDBOX"], os.environ["KINGDOM_WEB"]) == ("off", "off")
+    assert read_campaign(tmp_path / "report").counts == {"random lives": 0}
