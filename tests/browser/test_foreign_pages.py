@@ -95,7 +95,7 @@ async def web(tmp_path: Path, changes: list[str]) -> AsyncIterator[Served]:
         changes.append("changed")
 
     async with served(tmp_path, court=False) as found:
-        found.app.add_api_route("/api/changed", change, methods=["POST"])
+        found.app.add_api_route("/api/changed", change, methods=["POST"], operation_id="injectEvent")
         yield found
 
 
