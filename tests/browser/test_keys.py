@@ -146,5 +146,6 @@ async def test_single_keys_can_be_switched_off(visitor: Visitor) -> None:
         await page.keyboard.press("?")
         await page.get_by_role("dialog").get_by_role("checkbox").check()
         await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
         await page.keyboard.press("/")
         await expect(page.get_by_role("dialog").get_by_role("searchbox")).to_be_focused()
