@@ -16,6 +16,7 @@ from kingdom.court.init_home import HomeChoices, SharedQueues
 from kingdom.court.loop import Services, run_role
 from kingdom.court.machines.joining import create_first_machine, join_court
 from kingdom.court.queues import TASKS
+from kingdom.court.soldiers import all_soldiers
 from tests.support.courts import PATIENCE
 
 ENDLESS = ["/bin/sh", "-c", "echo 'This takes long'; exec sleep 600"]
@@ -144,3 +145,6 @@ async def _opened(home: Home) -> AsyncIterator[Machine]:
             yield machine
         finally:
             await machine.stop()
+            for soldier in [one for one in all_soldiers(home) if one.alive]:  # they outlive their general
+                soldier.interrupt()
+                assert await asyncio.to_thread(soldier.wait, PATIENCE)
