@@ -30,6 +30,7 @@ def test_a_machine_joins_works_for_the_court_and_leaves(tmp_path: Path, postgres
     (seat.root / "worker.py").write_text("")
     scripted = {"name": "scripted", "options": {"script": [{"result": {"status": "success", "summary": "it is done"}}]}}
     seat.install("gen-test", engine=scripted)
+    assert "engine claude" not in seat.run("doctor").stdout  # gen-briefing needs it, and runs elsewhere
     with seat.up():
         seat.wait_for_roles("king", "link")
         done = kingdom("join", postgres_url, "--name", "builder-2", "--dir", str(builder.root), "--soldiers", "2")

@@ -156,7 +156,8 @@ async def run_checks(home: Home, clock: Callable[[], float]) -> list[Check]:
     checks += await check_git_hosts(system)
     checks += await _check_generals(home, system)
     checks += await asyncio.to_thread(check_sandbox, system)
-    checks += await check_engine_sandboxes(load_generals(home), configured_engines(system), configured_sandbox(system))
+    here = load_generals(home).on(runs_here(home))
+    checks += await check_engine_sandboxes(here, configured_engines(system), configured_sandbox(system))
     checks += _check_processes(home)
     try:
         async with open_queues(url) as bus:
@@ -234,7 +235,7 @@ async def _check_generals(home: Home, system: SystemConfig) -> list[Check]:
         found += [Check(f"general {name}", "error", problem) for problem in problems]
         if not problems:
             found.append(Check(f"general {name}", "ok", "its files are valid"))
-    found += await check_engines(generals, engines)
+    found += await check_engines(generals.on(runs_here(home)), engines)
     return found or [Check("generals", "warning", "no general is installed", "kingdom general install DIR")]
 
 

@@ -128,7 +128,8 @@ async def get_stats_history(
     """Tasks, success rate, durations, cost by general and model, and the age of the queues, over time.
 
     The data outlives the journal: minutes are kept for 6 hours, quarters of an hour for 3 days, hours for 35 days, days
-    for 400 days. The period is told in the finest steps that are kept of it, 400 at most, and widened to whole ones.
+    for 400 days. The answer uses the finest steps that are kept for the period, 400 at most. The period is widened to
+    whole steps.
     """
     begin, end = (None if at is None else epoch_seconds_of(at) for at in (since, until))
     return ok(await stats_history(context, begin, end, general))

@@ -23,7 +23,7 @@ T = TypeVar("T")
 SESSION_SECONDS = 10.0  # after which others take over from a dead mirror
 _MAX_LABEL_CHARS: Final = 200  # of an aggregate's id
 _TYPE_HEADERS: Final = ("type", "eventType")  # beside "id", as the router of Debezium is usually set up
-# The partitions were assigned anew: the process that has this one now reads the records again.
+# The partitions were reassigned: the process that has this one now reads the records again.
 _LOST: Final = (
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
