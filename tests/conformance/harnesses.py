@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from kingdom.bus import EventBus
+from kingdom.bus import Envelope, EventBus
 from kingdom.bus.testing import Harness
+from kingdom.bus.transport import ShardedTransport
+from kingdom.bus.transports.kafka._routing import shard_of
 
 # Every stored time that the bus compares with the present. Moving them back is, seen from the store, the same as
 # waiting.
@@ -32,6 +34,21 @@ class StoreHarness(Harness):
 
     async def forget(self, stream: str) -> None:
         """Remove a stream's events where that is cheap, so that a store shared by many examples stays small."""
+
+    def lane(self, envelope: Envelope) -> str:
+        """What shares an order with this event: its aggregate, or all without one that are in its shard."""
+        if envelope.aggregate_id is not None or self.shards == 1:
+            return envelope.aggregate_id or ""
+        return f"shard {self.shard(envelope)}"
+
+    def shard(self, envelope: Envelope) -> int:
+        """The shard of this event."""
+        return shard_of(envelope.event_id, envelope.aggregate_type, envelope.aggregate_id, self.shards)
+
+    @property
+    def shards(self) -> int:
+        """Over how many shards the events of a stream are spread."""
+        return self.bus.transport.shards if isinstance(self.bus.transport, ShardedTransport) else 1
 
 
 class PostgresHarness(StoreHarness):

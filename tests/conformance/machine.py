@@ -86,6 +86,7 @@ class BusMachine(RuleBasedStateMachine):
     def publish(self, events: list[NewEvent], again: list[int]) -> None:
         """Publish new events, and some that were published before."""
         self.tick()
+        now = self.harness.now()  # once: a pause between two events must not change which of them comes first
         envelopes = [_pick(self.published, number) for number in again if self.published]
         for event_type, aggregate, priority, delay in events:
             envelope = Envelope(
@@ -93,18 +94,18 @@ class BusMachine(RuleBasedStateMachine):
                 event_id=f"{self.stream}-{len(self.published)}",
                 aggregate_id=aggregate,
                 priority=priority,
-                not_before=self.harness.now() + timedelta(seconds=delay) if delay else None,
+                not_before=now + timedelta(seconds=delay) if delay else None,
             )
             envelopes.append(envelope)
             self.published.append(envelope)
         accepted = self.run(self.buses[0].publish(self.stream, envelopes))
-        now = self.harness.now()  # once: a pause between two rows would change which of them comes first
         assert accepted == self.model.publish(self.row(envelope, now) for envelope in envelopes)
 
     def row(self, envelope: Envelope, now: datetime) -> Event:
         wait = 0.0 if envelope.not_before is None else (envelope.not_before - now).total_seconds()
         rank, ready = RANKS[envelope.priority], self.model.now + max(0.0, wait)
-        return Event(envelope.event_id, envelope.type, envelope.aggregate_id or "", rank, ready, late=wait > 0)
+        lane, shard = self.harness.lane(envelope), self.harness.shard(envelope)
+        return Event(envelope.event_id, envelope.type, lane, rank, ready, late=wait > 0, shard=shard)
 
     @rule(wait=WAITS, **CLAIM)
     def work_here(self, wait: int, fates: list[Fate], **options: Any) -> None:

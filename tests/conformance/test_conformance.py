@@ -46,3 +46,11 @@ class TestKafka(ConformanceSuite):
     async def harness(self, kafka_url: str) -> AsyncIterator[Harness]:
         async with Harness(kafka_url, clock=ManualClock()) as harness:
             yield harness
+
+
+@pytest.mark.kafka
+class TestKafkaWithShards(ConformanceSuite):
+    @pytest.fixture
+    async def harness(self, kafka_url: str) -> AsyncIterator[Harness]:
+        async with Harness(f"{kafka_url}&shards=4", clock=ManualClock()) as harness:
+            yield harness

@@ -45,3 +45,8 @@ def test_kafka_lives_like_the_model_from_snapshot_to_snapshot(kafka_url: str, mo
 
     monkeypatch.setattr(_shard, "_GROWTH", 0)
     live(StoreHarness(f"{kafka_url}&snapshot=4000", clock=ManualClock()), max(2, examples(1) // 2))
+
+
+@pytest.mark.kafka
+def test_kafka_with_shards_lives_like_the_model(kafka_url: str) -> None:
+    live(StoreHarness(f"{kafka_url}&shards=4", clock=ManualClock()), max(2, examples(1) // 2))

@@ -15,10 +15,15 @@ _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
     [
         "kingdom.court.envoy.slack",
+        "tests.support.cell_victim",
+        "tests.support.cells",
         "tests.support.cli_process",
         "tests.support.general_victim",
         "tests.support.gitops_victim",
         "tests.support.listener_process",
+        "tests.support.mirror_victim",
+        "tests.support.move_victim",
+        "tests.support.relay_victim",
     ]
 )
 
@@ -40,7 +45,7 @@ def forked(
 def fate(
     target: Callable[..., object],
     *arguments: Any,
-    within: float = 60.0,
+    within: float = 110.0,
     environment: Mapping[str, str] = os.environ,
 ) -> int:
     """Call something in a process of its own; how that ended, as ``Process.exitcode``."""

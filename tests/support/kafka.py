@@ -17,11 +17,13 @@ from types import TracebackType
 from typing import Self
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from kingdom.base.locks import exclusive
 
 ROOT = Path(__file__).resolve().parents[2]
-_JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+_JAVA = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
 _START_SECONDS = 60.0
 # An ApiVersions request of version 0 in its frame: a broker that answers it takes others too.
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, 0)
@@ -68,6 +70,10 @@ class KafkaBroker:
     @property
     def servers(self) -> str:
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def port(self) -> int:
+        return self._port
 
     @property
     def pid(self) -> int:
@@ -187,6 +193,20 @@ class KafkaCluster:
 def bus_url(servers: str, prefix: str) -> str:
     """The URL of the bus with a prefix."""
     return f"kafka://{servers}/?prefix={prefix}."
+
+
+def delete_topics(servers: str, prefix: str) -> None:
+    """Delete the topics with a prefix: a small broker that many tests share cannot keep thousands of partitions."""
+    admin = _admin(servers)
+    names = [name for name in admin.list_topics(timeout=30).topics if name.startswith(prefix)]
+    for future in (admin.delete_topics(names) if names else {}).values():
+        with contextlib.suppress(KafkaException):
+            future.result()
+
+
+@functools.cache
+def _admin(servers: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
 
 @contextlib.contextmanager

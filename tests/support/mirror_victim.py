@@ -1,12 +1,8 @@
-"""A mirror that is killed at a step: ``python -m tests.support.mirror_victim SOURCE TOPIC TARGET STREAM STEP``.
-
-Prints "done" if it comes to an end before.
-"""
+"""A mirror that is killed at a step. For a process of its own: it kills itself, or ends."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import Any
 
 from kingdom.bus import Mirror, connect
@@ -14,7 +10,11 @@ from kingdom.bus.transports.kafka import _mirror
 from tests.support.relay_victim import Killing
 
 
-async def main(source: str, topic: str, target: str, stream: str, step: int) -> None:
+def run(source: str, topic: str, target: str, stream: str, step: int) -> None:
+    asyncio.run(_run(source, topic, target, stream, step))
+
+
+async def _run(source: str, topic: str, target: str, stream: str, step: int) -> None:
     count = [step]
     _mirror.SESSION_SECONDS = 1.0  # the next one does not wait long
     async with connect(source) as kafka, connect(target) as bus:
@@ -27,8 +27,3 @@ async def main(source: str, topic: str, target: str, stream: str, step: int) -> 
         mirror._source.follow = killing_follow  # type: ignore[method-assign]
         mirror._target = Killing(mirror._target, count)  # type: ignore[assignment]
         await mirror.run(once=True)
-    print("done")
-
-
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5])))

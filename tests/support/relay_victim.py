@@ -1,6 +1,6 @@
-"""A relay that is killed at a step: ``python -m tests.support.relay_victim SOURCE TARGET STREAM STEP``.
+"""A relay that is killed at a step. For a process of its own: it kills itself, or ends.
 
-A step is the moment before or after a call to the database or to Kafka. Prints "done" if it comes to an end before.
+A step is the moment before or after a call to the database or to Kafka.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from typing import Any
 
 from kingdom.bus import Relay, connect
@@ -42,7 +41,11 @@ class Killing:
         self._count[0] -= 1
 
 
-async def main(source: str, target: str, stream: str, step: int) -> None:
+def run(source: str, target: str, stream: str, step: int) -> None:
+    asyncio.run(_run(source, target, stream, step))
+
+
+async def _run(source: str, target: str, stream: str, step: int) -> None:
     count = [step]
     async with connect(source) as outbox, connect(target) as kafka:
         relay = Relay(outbox, kafka, [stream], batch=8, signals=False)
@@ -54,8 +57,3 @@ async def main(source: str, target: str, stream: str, step: int) -> None:
 
         relay._target.relay_sender = killing_sender  # type: ignore[method-assign]
         await relay.run(once=True)
-    print("done")
-
-
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))

@@ -47,6 +47,10 @@ class NotSetUp(BusError):
     """The store has no tables, directories or topics yet: ``await bus.setup()`` creates them."""
 
 
+class NotPermitted(BusError):
+    """The role of the database, or the user of the broker, lacks a right."""
+
+
 class SchemaTooNew(BusError):
     """A newer version of the code has migrated the store."""
 

@@ -260,19 +260,26 @@ class EventBus:
         return await self.transport.requeue(check_stream(stream), wanted, event_type=event_type, error_code=error_code)
 
     async def purge(
-        self, older_than: Seconds, *, stream: str | None = None, dead: bool = False, keep: Collection[str] = ()
+        self,
+        older_than: Seconds,
+        *,
+        stream: str | None = None,
+        dead: bool = False,
+        keep: Collection[str] = (),
+        only: Collection[str] | None = None,
     ) -> int:
         """Delete DONE events that ended more than ``older_than`` seconds ago (with ``dead=True`` DEAD ones too).
 
-        Events whose ids are in ``keep`` stay. A deleted ``event_id`` may be published again. Returns how many were
-        deleted.
+        Events whose ids are in ``keep`` stay; with ``only``, all but those in it. A deleted ``event_id`` may be
+        published again. Returns how many were deleted.
         """
         age = _seconds(older_than)
         if age < 0:
             raise InvalidOption(f"purge(older_than={older_than!r}): zero or more seconds")
         if stream is not None:
             check_stream(stream)
-        return await self.transport.purge(age, stream=stream, dead=dead, keep=frozenset(keep))
+        wanted = None if only is None else frozenset(only)
+        return await self.transport.purge(age, stream=stream, dead=dead, keep=frozenset(keep), only=wanted)
 
     async def doctor(self) -> list[Check]:
         """Check the store for common problems."""

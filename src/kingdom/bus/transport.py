@@ -126,10 +126,12 @@ class Transport(Protocol):
         ``ids=None`` means every DEAD event; ``event_type`` and ``error_code`` narrow it. Returns how many moved.
         """
 
-    async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
+    async def purge(
+        self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str], only: Collection[str] | None
+    ) -> int:
         """Delete DONE (and, with ``dead``, DEAD) events that ended more than ``older_than`` seconds ago.
 
-        Events whose ids are in ``keep`` stay.
+        Events whose ids are in ``keep`` stay; unless ``only`` is None, so do all that are not in it.
         """
 
     async def doctor(self) -> list[Check]:
@@ -148,6 +150,20 @@ class TransactionalTransport(Protocol):
 
     async def consume(self, stream: str, event_id: str, tx: Any) -> bool:
         """Settle an event as DONE in the caller's transaction if it can be claimed now; otherwise write nothing."""
+
+
+@runtime_checkable
+class ShardedTransport(Protocol):
+    """A transport that may keep a stream in several shards, each with an order of its own.
+
+    Events of one aggregate share a shard, so an ordered stream keeps their order. These promises hold in each shard,
+    and not across shards: the order of claims; that all envelopes of one ``publish`` are stored or none; that events of
+    an ordered stream without an aggregate wait for each other; that an id is accepted once, if its aggregate differs.
+    """
+
+    @property
+    def shards(self) -> int:
+        """How many shards a stream gets when it is created."""
 
 
 @runtime_checkable

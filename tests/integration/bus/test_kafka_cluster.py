@@ -42,7 +42,7 @@ async def test_the_doctor_is_content_with_three_replicas_of_which_two_are_in_syn
         found = await checks_of(bus)
         assert {check.level for check in found.values()} == {"ok"}
         assert found["brokers"].message.startswith("3 at ")
-        assert found["lag"].message == "0 operations behind in 1 open stream(s)"
+        assert found["lag"].message == "0 operations behind in 1 open shard(s)"
 
 
 async def test_the_doctor_finds_topics_that_one_broker_alone_acknowledges(cluster: KafkaCluster) -> None:
@@ -54,10 +54,13 @@ async def test_the_doctor_finds_topics_that_one_broker_alone_acknowledges(cluste
 
 
 @pytest.mark.walk
-async def test_nothing_is_lost_or_doubled_while_each_broker_is_killed_in_turn(cluster: KafkaCluster) -> None:
+@pytest.mark.parametrize("shards", [1, 4])
+async def test_nothing_is_lost_or_doubled_while_each_broker_is_killed_in_turn(
+    cluster: KafkaCluster, shards: int
+) -> None:
     """The controller is among them. An event counts once publish has returned."""
     handled: Counter[str] = Counter()
-    async with connect(cluster.url("kill"), connect_timeout=120) as bus:
+    async with connect(f"{cluster.url(f'kill{shards}')}&shards={shards}", connect_timeout=120) as bus:
         await bus.setup()
         await bus.declare("orders", ordered=True)
         worker = Worker(bus, "orders", name="w", lease=300, signals=False)
@@ -132,6 +135,34 @@ async def test_the_doctor_says_which_rights_are_missing(tmp_path: Path) -> None:
             assert found["access rights"] == Check(
                 "access rights", "error", "WRITE is not allowed on t.orders-ledger", "allow WRITE on these topics"
             )
+
+
+async def test_a_process_that_may_not_use_groups_takes_part_in_all_shards(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authorizer = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
+    with KafkaBroker(tmp_path, authorizer + "allow.everyone.if.no.acl.found=true\n") as broker:
+        await allow(broker, ResourceType.GROUP, "*", ["DESCRIBE"])
+        async with connect(f"{broker.url('t')}&shards=4", connect_timeout=60) as bus:
+            await bus.setup()
+            worker = Worker(bus, "orders", name="w", signals=False)
+            handled: set[str] = set()
+
+            @worker.on("Placed")
+            async def handle(event: Envelope) -> None:
+                handled.add(event.event_id)
+                if len(handled) == 40:
+                    worker.stop()
+
+            published: list[str] = []
+            await publish_some(bus, published)
+            await publish_some(bus, published)
+            async with asyncio.timeout(60):
+                await worker.run()
+            assert handled == set(published)
+            warned = [record.getMessage() for record in caplog.records if "takes part in all shards" in record.message]
+            assert len(warned) == 1
+            assert "t.orders" in warned[0]
 
 
 async def allow(broker: KafkaBroker, kind: Any, name: str, operations: list[str]) -> None:

@@ -36,13 +36,13 @@ def prefix_of(bus: EventBus) -> str:
 
 
 async def shard_of(bus: EventBus) -> _shard.Shard:
-    return await transport_of(bus)._shard(STREAM)
+    return await (await transport_of(bus)._stream(STREAM)).shard(0)
 
 
 async def bounds(bus: EventBus, ending: str = "") -> tuple[int, int]:
     """The first offset of a topic, and the next one."""
     clients, topic = transport_of(bus)._clients, prefix_of(bus) + STREAM + ending
-    return (await clients.first_offsets([topic]))[0], (await clients.end_offsets([topic]))[0]
+    return (await clients.first_offsets([(topic, 0)]))[0], (await clients.end_offsets([(topic, 0)]))[0]
 
 
 async def work(bus: EventBus, rounds: int) -> None:
@@ -147,6 +147,34 @@ async def test_a_process_that_was_overtaken_by_the_deletion_loads_the_snapshot(b
                 await asyncio.sleep(0.01)
         assert await same_state(bus, other)
         assert (await other.depth())[STREAM][:3] == (await bus.depth())[STREAM][:3]
+
+
+async def test_who_looks_while_the_snapshot_is_loaded_waits_for_it(
+    bus: EventBus, kafka_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connect(kafka_url) as other:
+        shard = await shard_of(other)
+        await shard.catch_up()
+        topics: Any = shard._topics
+        position, reach, load, asked = shard.state.ledger_position, shard.reach, shard.open, asyncio.Event()
+
+        async def noted_reach(data: int, ledger: int) -> None:
+            asked.set()
+            await reach(data, ledger)
+
+        async def late_load() -> None:
+            await asked.wait()
+            await load()
+
+        monkeypatch.setattr(shard, "reach", noted_reach)
+        monkeypatch.setattr(shard, "open", late_load)
+        transport_of(other)._reader.leave([topics.data, topics.ledger])
+        await snapshots_are_written(bus)
+        transport_of(other)._reader.follow([(topics.data, shard._read_to), (topics.ledger, position)], shard._feed)
+        async with asyncio.timeout(60):
+            while shard._failure is None:
+                await asyncio.sleep(0.01)
+            assert (await other.depth())[STREAM][:3] == (await bus.depth())[STREAM][:3]
 
 
 async def test_finished_events_beyond_those_remembered_are_forgotten(kafka_url: str) -> None:

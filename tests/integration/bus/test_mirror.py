@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,10 @@ from kingdom.bus import BusError, Envelope, EventBus, EventRouter, InvalidOption
 from kingdom.bus.mirror import REFUSED
 from kingdom.bus.transports.kafka import KafkaTransport
 from kingdom.cli import app
+from tests.support import mirror_victim
+from tests.support.forking import fate
 
 pytestmark = pytest.mark.kafka
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -159,25 +159,10 @@ async def test_a_mirror_that_is_killed_at_any_step_loses_and_doubles_nothing(
             topic.write(json.dumps({"n": number}).encode())
         written += 20
         await topic.flush()
-        victim = await asyncio.create_subprocess_exec(
-            *(
-                sys.executable,
-                "-m",
-                "tests.support.mirror_victim",
-                kafka_url,
-                topic.name,
-                target.url,
-                "theirs",
-                str(step),
-            ),
-            cwd=ROOT,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        told, _ = await victim.communicate()
-        if victim.returncode == 0:
-            assert told == b"done\n"
+        code = await asyncio.to_thread(fate, mirror_victim.run, kafka_url, topic.name, target.url, "theirs", step)
+        if code == 0:
             break
-        assert victim.returncode == -signal.SIGKILL
+        assert code == -signal.SIGKILL
         step += stride
     got = [record.envelope.payload["n"] async for record in target.records("theirs")]
     assert got == list(range(written))

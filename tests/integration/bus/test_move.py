@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,8 +13,8 @@ import pytest
 
 from kingdom.bus import Envelope, EventBus, InvalidOption, connect, move
 from kingdom.cli import app
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.support import move_victim
+from tests.support.forking import fate
 
 
 @pytest.fixture
@@ -127,16 +126,10 @@ async def test_a_move_that_is_killed_at_any_step_loses_and_doubles_nothing(
     while True:
         await sqlite.publish("orders", events(12))
         published += 12
-        victim = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.support.move_victim", sqlite.url, files.url, "orders", str(step)),
-            cwd=ROOT,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        told, _ = await victim.communicate()
-        if victim.returncode == 0:
-            assert told == b"done\n"
+        code = await asyncio.to_thread(fate, move_victim.run, sqlite.url, files.url, "orders", step)
+        if code == 0:
             break
-        assert victim.returncode == -signal.SIGKILL
+        assert code == -signal.SIGKILL
         step += stride
     assert step > 0
     await _end_leases(sqlite)

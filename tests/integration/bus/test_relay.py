@@ -6,10 +6,8 @@ import asyncio
 import json
 import random
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +16,10 @@ from kingdom.bus import Envelope, EventBus, EventRouter, InvalidOption, NotSetUp
 from kingdom.bus.transports.kafka import KafkaTransport
 from kingdom.bus.transports.kafka._topics import topics_of
 from kingdom.cli import app
+from tests.support import relay_victim
+from tests.support.forking import fate
 
 pytestmark = pytest.mark.kafka
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def topic_of(bus: EventBus, stream: str) -> str:
 
 async def messages_in(bus: EventBus, topic: str) -> list[Any]:
     clients = clients_of(bus)
-    [end] = await clients.end_offsets([topic])
+    [end] = await clients.end_offsets([(topic, 0)])
     return list(await clients.read_range(topic, 0, end, end)) if end else []
 
 
@@ -215,16 +214,10 @@ async def test_a_relay_that_is_killed_at_any_step_loses_and_reorders_nothing(
         await outbox.publish("orders", events(24, first=published))
         published += 24
         before = await connections(sql)
-        victim = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.support.relay_victim", postgres_url, kafka_url, "orders", str(step)),
-            cwd=ROOT,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        told, _ = await victim.communicate()
-        if victim.returncode == 0:
-            assert told == b"done\n"
+        code = await asyncio.to_thread(fate, relay_victim.run, postgres_url, kafka_url, "orders", step)
+        if code == 0:
             break
-        assert victim.returncode == -signal.SIGKILL
+        assert code == -signal.SIGKILL
         await until(lambda before=before: _none_but(sql, before))  # type: ignore[misc]
         unmarked = (await outbox.depth())["orders"].pending
         written = len(await ids_in(kafka, "orders"))
@@ -309,6 +302,19 @@ async def test_relays_share_the_shards_and_take_over_from_one_that_stops(
     ids = await ids_in(kafka, "orders")
     assert len(ids) == 400
     assert_in_order(ids, aggregates=40)
+
+
+async def test_what_a_relay_repeats_comes_to_the_same_shard(outbox: EventBus, kafka_url: str, sql: Any) -> None:
+    """Also events without an aggregate, which a partitioner would send anywhere."""
+    async with connect(f"{kafka_url}&shards=4") as kafka:
+        await kafka.setup()
+        alone = [Envelope(type="Happened", event_id=f"alone-{number}") for number in range(20)]
+        await outbox.publish("orders", [*events(20), *alone])
+        for _ in range(2):  # the relay was killed before it marked anything
+            await sql.execute("UPDATE outbox_event SET status = 'PENDING', processed_at = NULL")
+            await relay_all(outbox, kafka, "orders")
+        assert (await kafka.depth())["orders"].pending == 40
+        assert await kafka.publish("orders", alone) == []
 
 
 # ── failures ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -298,7 +298,9 @@ class MemoryTransport:
             found.wake()
             return moved
 
-    async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
+    async def purge(
+        self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str], only: Collection[str] | None
+    ) -> int:
         purged = 0
         with self._locked():
             before = self._clock() - older_than
@@ -307,6 +309,8 @@ class MemoryTransport:
                     continue
                 for entry in [*(item.entry for item in found.done.values()), *(found.state.dead() if dead else ())]:
                     if (entry.ended_at or 0) >= before or entry.event_id in keep:
+                        continue
+                    if only is not None and entry.event_id not in only:
                         continue
                     if not found.done.pop(entry.event_id, None):
                         found.state.remove(entry)

@@ -92,6 +92,19 @@ class LeaseBehaviours(Behaviours):
         assert await harness.bus.release([late]) == [late]
         assert await counts(harness.bus, stream) == (0, 0, 1)
 
+    async def test_a_claim_for_one_looks_behind_those_whose_last_attempt_ended(
+        self, harness: Harness, stream: str
+    ) -> None:
+        bus = harness.bus
+        await bus.publish(stream, events(12))
+        assert len(await take(bus, stream, limit=12, lease=10)) == 12
+        await harness.advance(11)
+        waiting = event()
+        await bus.publish(stream, waiting)
+        assert ids(await take(bus, stream, limit=1, max_attempts=1)) == [waiting.event_id]
+        assert await take(bus, stream, limit=1, max_attempts=1) == []
+        assert len(await bus.dead(stream)) == 12
+
     async def test_a_poison_event_takes_nothing_else_with_it(self, harness: Harness, stream: str) -> None:
         poison, good = event("Poison"), events(3)
         await harness.bus.publish(stream, poison)

@@ -309,6 +309,21 @@ class RequeueBehaviours(Behaviours):
         assert await counts(bus, stream) == (0, 0, 1)
         assert await bus.purge(60, stream=stream, dead=True) == 2
 
+    async def test_only_what_is_named_is_purged(self, harness: Harness, stream: str) -> None:
+        bus, kept, gone, waiting = harness.bus, event(), event(), event()
+        await finish(bus, stream, kept)
+        await finish(bus, stream, gone)
+        buried = event()
+        await bury(bus, stream, buried)
+        await bus.publish(stream, waiting)
+        await harness.advance(100)
+        named = [gone.event_id, buried.event_id, waiting.event_id, "unknown"]
+        assert await bus.purge(60, stream=stream, dead=True, only=[]) == 0
+        assert await bus.purge(60, stream=stream, dead=True, only=named) == 2
+        assert await bus.find(gone.event_id) is None
+        assert (await known(bus, kept.event_id)).status == "DONE"
+        assert await counts(bus, stream) == (1, 0, 0)
+
     async def test_what_is_not_finished_is_never_purged(self, harness: Harness, stream: str) -> None:
         bus = harness.bus
         await bus.publish(stream, events(4))

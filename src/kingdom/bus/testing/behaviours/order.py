@@ -13,6 +13,7 @@ from kingdom.bus.errors import InvalidOption
 from kingdom.bus.eventbus import EventBus
 from kingdom.bus.testing.behaviours.base import Behaviours, bury, counts, event, events, finish, ids, of, take, take_one
 from kingdom.bus.testing.harness import Harness
+from kingdom.bus.transport import ShardedTransport
 
 
 class OrderBehaviours(Behaviours):
@@ -57,14 +58,23 @@ class OrderBehaviours(Behaviours):
             assert ids(held) == ids(turn)
             await bus.settle(done=held)
 
-    async def test_one_published_alone_and_many_at_once_are_of_one_aggregate(self, bus: EventBus, ordered: str) -> None:
-        for alone, many in ((events(1), events(150)), (of("7"), of("7", 150))):
-            await bus.publish(ordered, alone)
-            await bus.publish(ordered, many)
-            for item in (*alone, *many):
-                held = await take(bus, ordered)
-                assert ids(held) == [item.event_id]
-                await bus.settle(done=held)
+    @pytest.mark.parametrize("aggregate", [None, "7"])
+    async def test_one_published_alone_and_many_at_once_are_of_one_aggregate(
+        self, bus: EventBus, ordered: str, aggregate: str | None
+    ) -> None:
+        alone, many = events(1, aggregate_id=aggregate), events(150, aggregate_id=aggregate)
+        await bus.publish(ordered, alone)
+        await bus.publish(ordered, many)
+        shards = _shards(bus) if aggregate is None else 1
+        handled: list[str] = []
+        while len(handled) < 151:
+            held = await take(bus, ordered)
+            assert 0 < len(held) <= shards
+            handled += ids(held)
+            await bus.settle(done=held)
+        if shards == 1:
+            assert handled == ids([*alone, *many])
+        assert sorted(handled) == sorted(ids([*alone, *many]))
 
     async def test_a_claim_takes_no_more_heads_than_its_limit(self, bus: EventBus, ordered: str) -> None:
         aggregates = [of(str(number), 2) for number in range(5)]
@@ -80,12 +90,18 @@ class OrderBehaviours(Behaviours):
         assert ids(await take(bus, ordered)) == ids([order, push, bare])
 
     async def test_events_without_an_aggregate_are_one_aggregate(self, bus: EventBus, ordered: str) -> None:
-        several = events(2)
-        await bus.publish(ordered, *several, *of("1"))
-        first, _ = await take(bus, ordered)
-        assert first.event_id == several[0].event_id
-        await bus.settle(done=[first])
-        assert ids(await take(bus, ordered)) == [several[1].event_id]
+        several = events(20)
+        await bus.publish(ordered, several)
+        first = await take(bus, ordered)
+        assert 0 < len(first) <= _shards(bus)
+        if len(first) == 1:
+            assert ids(first) == [several[0].event_id]
+        await bus.publish(ordered, of("1", 1))
+        assert [item.envelope.aggregate_id for item in await take(bus, ordered)] == ["1"]  # the others wait
+        await bus.settle(done=first)
+        second = await take(bus, ordered)
+        assert 0 < len(second) <= _shards(bus)
+        assert not {*ids(first)} & {*ids(second)}
 
     async def test_a_head_that_waits_for_its_retry_holds_back_its_own_aggregate_only(
         self, harness: Harness, ordered: str
@@ -303,3 +319,8 @@ class OrderBehaviours(Behaviours):
         unknown: Any = "stop"
         with pytest.raises(InvalidOption, match="'go-on' or 'park'"):
             await bus.declare(stream, ordered=True, dead_head=unknown)
+
+
+def _shards(bus: EventBus) -> int:
+    """Over how many shards the events without an aggregate are spread: they wait only for those in their own."""
+    return bus.transport.shards if isinstance(bus.transport, ShardedTransport) else 1

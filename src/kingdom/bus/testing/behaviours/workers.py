@@ -15,6 +15,7 @@ from kingdom.bus.errors import Reject, Retry
 from kingdom.bus.eventbus import EventBus
 from kingdom.bus.handlers import RetryPolicy, current_delivery
 from kingdom.bus.testing.behaviours.base import (
+    PATIENCE,
     Behaviours,
     SeenEvents,
     WatchedBus,
@@ -353,7 +354,10 @@ class StopBehaviours(Behaviours):
             await bus.publish(stream, slow)
             await seen.reach(1)
             worker.stop()
-            asyncio.get_running_loop().call_later(0.05, finish.set)
+            async with asyncio.timeout(PATIENCE):
+                while await counts(bus, stream) != (19, 1, 0):  # noqa: ASYNC110 - only the store knows
+                    await asyncio.sleep(0.01)
+            finish.set()
         assert seen.ids == [slow[0].event_id]
         assert [(item.event_id, item.attempt) for item in await take(bus, stream)] == [
             (event_id, 1) for event_id in ids(slow[1:])

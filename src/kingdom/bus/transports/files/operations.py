@@ -302,15 +302,25 @@ def _done_entries(
     return entries
 
 
-def purge(stream: FileStream, older_than: float, with_dead: bool, keep: Collection[str] = ()) -> int:
-    """Delete DONE, and with ``with_dead`` also DEAD events, except those in ``keep``."""
+def purge(
+    stream: FileStream,
+    older_than: float,
+    with_dead: bool,
+    keep: Collection[str] = (),
+    only: Collection[str] | None = None,
+) -> int:
+    """Delete DONE, and with ``with_dead`` also DEAD events: those in ``only``, if given, and none in ``keep``."""
     if not stream.exists:
         return 0
     before = stream.clock() - older_than
     purged = 0
+
+    def goes(event_id: str) -> bool:
+        return event_id not in keep and (only is None or event_id in only)
+
     with stream.locked() as state:
         dead = [entry for entry in state.dead() if with_dead and (entry.ended_at or 0) < before]
-        ids = [entry.event_id for entry in dead if entry.event_id not in keep]
+        ids = [entry.event_id for entry in dead if goes(entry.event_id)]
         if ids:
             stream.commit({"op": "purge", "ids": ids})
             purged += len(ids)
@@ -319,7 +329,7 @@ def purge(stream: FileStream, older_than: float, with_dead: bool, keep: Collecti
         old = deque(
             file.path
             for file in files
-            if file.name[0] != "." and file.name.removesuffix(".json") not in keep and _ended_before(file.path, before)
+            if file.name[0] != "." and goes(file.name.removesuffix(".json")) and _ended_before(file.path, before)
         )
     while old:
         with stream.locked():

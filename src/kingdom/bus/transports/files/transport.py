@@ -192,10 +192,12 @@ class FilesTransport:
         self._wake(stream)
         return moved
 
-    async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
+    async def purge(
+        self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str], only: Collection[str] | None
+    ) -> int:
         purged = 0
         for name in await self._names() if stream is None else [stream]:
-            purged += await self._call(operations.purge, name, older_than, dead, keep)
+            purged += await self._call(operations.purge, name, older_than, dead, keep, only)
             self._wake(name)
         return purged
 

@@ -1,4 +1,4 @@
-"""The clients of librdkafka behind coroutines: producing, asking for offsets, creating topics, deleting records.
+"""The clients of librdkafka behind coroutines: producing, creating topics, reading ranges.
 
 Nothing here knows what records mean. librdkafka reconnects by itself; what does not succeed within the timeout of the
 bus is a ``TransportUnavailable``.
@@ -11,15 +11,16 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from kingdom.bus.errors import BusError, InvalidEnvelope, StorageFull, TransportUnavailable
+from kingdom.bus.transports.kafka._offsets import OffsetReader, Place, delete_before
 from kingdom.bus.transports.kafka._settings import Settings
 from kingdom.bus.transports.kafka._topics import LEDGER_MAX_BYTES
 
@@ -54,6 +55,7 @@ CONSUMER: Final[dict[str, Any]] = {
 }
 
 
+_STALE_SECONDS: Final = 1.0  # of errors, after which the consumer that asks for offsets is replaced
 _FORGOTTEN_SECONDS: Final = 600.0  # partitions forget producers that do not write, by default after a day
 
 
@@ -79,10 +81,13 @@ class KafkaClients:
         self._closing = threading.Event()
         self._executor = ThreadPoolExecutor(4, thread_name_prefix="kingdom-kafka")
         self._last_error: KafkaError | None = None
-        self._known_there: dict[str, float] = {}  # when the producer last wrote to a topic
-        self._beginning: dict[str, asyncio.Lock] = {}
+        self._known_there: dict[tuple[str, int], float] = {}  # when the producer last wrote to a partition
+        self._beginning: dict[tuple[str, int], asyncio.Lock] = {}
         self._ranges = threading.Lock()  # a consumer serves one caller at a time
         self._range_consumer: Any = None
+        self._offset_reader = OffsetReader(
+            partial(self._new_consumer, {"isolation.level": "read_uncommitted"}), settings.timeout
+        )
 
     async def open(self) -> set[str]:
         """Connect, or raise ``TransportUnavailable``; return the names of all topics."""
@@ -111,9 +116,13 @@ class KafkaClients:
             logger=CLIENT_LOG,
         )
 
-    def close(self) -> None:
+    def _new_consumer(self, more: Mapping[str, Any]) -> Any:
+        return Consumer({**self.settings.client(), **CONSUMER, **more}, logger=CLIENT_LOG)
+
+    async def close(self) -> None:
         """Close. What was produced was waited for, so the thread of the producer ends when it comes to it."""
         self._closing.set()
+        await self._offset_reader.close()
         self._producer = self._admin = self._range_consumer = None
         self._executor.shutdown(wait=False, cancel_futures=True)
 
@@ -169,16 +178,16 @@ class KafkaClients:
         producer = self._producer
         if producer is None:
             raise TransportUnavailable("kafka: the bus is closed")
-        now = time.monotonic()
-        if now - self._known_there.get(topic, -_FORGOTTEN_SECONDS) >= _FORGOTTEN_SECONDS:
-            async with self._beginning.setdefault(topic, asyncio.Lock()):
-                if now - self._known_there.get(topic, -_FORGOTTEN_SECONDS) >= _FORGOTTEN_SECONDS:
+        now, place = time.monotonic(), (topic, partition)
+        if now - self._known_there.get(place, -_FORGOTTEN_SECONDS) >= _FORGOTTEN_SECONDS:
+            async with self._beginning.setdefault(place, asyncio.Lock()):
+                if now - self._known_there.get(place, -_FORGOTTEN_SECONDS) >= _FORGOTTEN_SECONDS:
                     await self._produce(producer, topic, records[:1], timestamp, partition)
-                    self._known_there[topic] = now
+                    self._known_there[place] = now
                     records = records[1:]
         if records:
             await self._produce(producer, topic, records, timestamp, partition)
-        self._known_there[topic] = now
+        self._known_there[place] = now
 
     async def _produce(
         self, producer: Any, topic: str, records: Sequence[ProducedRecord], timestamp: float | None, partition: int
@@ -230,9 +239,29 @@ class KafkaClients:
 
     async def topics(self) -> set[str]:
         """Return the names of all topics."""
-        timeout = self.settings.timeout
-        found = await self.in_thread(lambda: self._admin.list_topics(timeout=timeout))
-        return set(found.topics)
+        return set((await self.cluster()).topics)
+
+    async def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+        """Return which of these topics exist, and how many partitions each has."""
+        admin, found, wanted = self._admin, dict[str, int](), TopicCollection(list(topics))
+        for name, future in admin.describe_topics(wanted, request_timeout=self.settings.timeout).items():
+            try:
+                found[name] = len((await asyncio.wrap_future(future)).partitions)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise self.translated(error.args[0], f"describe the topic {name}") from None
+        return found
+
+    async def until_known(self, topics: Sequence[str]) -> dict[str, int]:
+        """Return what ``partition_counts`` does, once these topics are there: brokers learn of new ones by and by."""
+        deadline = time.monotonic() + self.settings.timeout
+        while True:
+            known = await self.partition_counts(topics)
+            if all(known.get(topic) for topic in topics):
+                return known
+            if time.monotonic() > deadline:
+                raise self.timed_out(f"find the topic {topics[0]}")
+            await asyncio.sleep(0.02)
 
     async def know(self, topics: Iterable[str]) -> None:
         """Have the producer learn where topics are; it would find out by itself, later."""
@@ -242,32 +271,30 @@ class KafkaClients:
 
         await asyncio.gather(*(self.in_thread(partial(learn, topic)) for topic in topics))
 
-    async def end_offsets(self, topics: Sequence[str], partition: int = 0) -> list[int]:
-        """Return the offset that the next record of each topic will have."""
-        return await self._offsets([(topic, OffsetSpec.latest()) for topic in topics], partition)
+    async def end_offsets(self, places: Sequence[Place]) -> list[int]:
+        """Return the offset that the next record of each partition will have."""
+        return await self._offsets(self._offset_reader.end, places)
 
-    async def first_offsets(self, topics: Sequence[str], partition: int = 0) -> list[int]:
-        """Return the first offset of each topic that was not deleted."""
-        return await self._offsets([(topic, OffsetSpec.earliest()) for topic in topics], partition)
+    async def first_offsets(self, places: Sequence[Place]) -> list[int]:
+        """Return the first offset of each partition that was not deleted."""
+        return await self._offsets(self._offset_reader.first, places)
 
-    async def _offsets(self, wanted: list[tuple[str, Any]], partition: int) -> list[int]:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.settings.timeout
+    async def _offsets(
+        self, ask: Callable[[Sequence[Place]], Awaitable[list[int]]], places: Sequence[Place]
+    ) -> list[int]:
+        started = time.monotonic()
         while True:
-            request = {TopicPartition(topic, partition): spec for topic, spec in wanted}
-            admin = self._admin
+            if self._closing.is_set():
+                raise TransportUnavailable("kafka: the bus is closed")
             try:
-                futures = admin.list_offsets(request, request_timeout=min(5.0, self.settings.timeout))
-                found = {place.topic: (await asyncio.wrap_future(future)).offset for place, future in futures.items()}
-                if min(found.values()) >= 0:  # -1: the leader does not know yet
-                    return [found[topic] for topic, _ in wanted]
+                return await ask(places)
             except KafkaException as error:
-                if loop.time() > deadline:
-                    raise self.translated(error.args[0], f"ask for offsets of {wanted[0][0]}") from None
-                # After a broker has restarted, this client goes on asking with the leader epoch that it knows.
-                if self._admin is admin:
-                    self._admin = self._new_admin()
-            await asyncio.sleep(0.1)
+                elapsed = time.monotonic() - started
+                if elapsed > self.settings.timeout:
+                    raise self.translated(error.args[0], f"ask for offsets of {places[0][0]}") from None
+                if elapsed > _STALE_SECONDS:
+                    self._offset_reader.renew()
+                await asyncio.sleep(0.1)
 
     # ── administer ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -297,15 +324,15 @@ class KafkaClients:
                 await asyncio.sleep(0.1)
         return created
 
-    async def delete_before(self, offsets: dict[str, int], partition: int = 0) -> None:
-        """Delete the records of topics before an offset each. A failure is logged: it is tried again next time."""
-        wanted = [TopicPartition(topic, partition, offset) for topic, offset in offsets.items()]
-        admin = self._admin
-        for future in admin.delete_records(wanted).values():
-            try:
-                await asyncio.wrap_future(future)
-            except KafkaException as error:
-                log.warning("old records could not be deleted: %s", error.args[0].str())
+    async def delete_before(self, offsets: dict[str, int], partition: int) -> None:
+        """Delete the records in a partition of topics before an offset each.
+
+        A failure is logged: it is tried again next time.
+        """
+        try:
+            await self.in_thread(lambda: delete_before(self._new_admin(), offsets, partition, self.settings.timeout))
+        except BusError as error:
+            log.warning("old records could not be deleted: %s", error)
 
     async def describe(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings of topics."""
@@ -343,6 +370,17 @@ class KafkaClients:
             raise self.translated(error.args[0], "ask for access rights") from None
         return _names(whole), {name: _names(topic) for name, topic in found.items()}
 
+    async def groups(self, is_wanted: Callable[[str], bool]) -> list[Any]:
+        """Return descriptions of the consumer groups whose names are wanted."""
+        admin = self._admin
+        try:
+            listed = await asyncio.wrap_future(admin.list_consumer_groups(request_timeout=self.settings.timeout))
+            names = [found.group_id for found in listed.valid if is_wanted(found.group_id)]
+            futures = admin.describe_consumer_groups(names) if names else {}
+            return [await asyncio.wrap_future(future) for future in futures.values()]
+        except KafkaException as error:
+            raise self.translated(error.args[0], "describe consumer groups") from None
+
     async def cluster(self) -> Any:
         """Return what the brokers say about themselves and all topics."""
         return await self.in_thread(lambda: self._admin.list_topics(timeout=self.settings.timeout))
@@ -354,9 +392,7 @@ class KafkaClients:
     def _read_range(self, topic: str, first: int, end: int, limit: int, partition: int) -> list[Any]:
         with self._ranges:
             if self._range_consumer is None:
-                self._range_consumer = Consumer(
-                    {**self.settings.client(), **CONSUMER, "fetch.wait.max.ms": 10}, logger=CLIENT_LOG
-                )
+                self._range_consumer = self._new_consumer({"fetch.wait.max.ms": 10})
             consumer = self._range_consumer
             consumer.assign([TopicPartition(topic, partition, first)])
             try:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kingdom.bus.delivery import Check
 from kingdom.bus.errors import BusError
 from kingdom.bus.transports.kafka._clients import KafkaClients
+from kingdom.bus.transports.kafka._membership import is_group_of
 from kingdom.bus.transports.kafka._shard import Shard
+from kingdom.bus.transports.kafka._stream import KafkaStream
 from kingdom.bus.transports.kafka._topics import SCHEMA, streams_in, topics_of, versions_in
 
 _SHOWN: Final = 3  # topics that one message names
@@ -20,8 +22,8 @@ _NEEDED: Final = {"READ", "WRITE", "DESCRIBE"}  # on topics
 _WANTED: Final = {"DELETE"}  # on topics: old records are deleted
 
 
-async def examine(clients: KafkaClients, own_clock: bool, shards: Mapping[str, Shard]) -> list[Check]:
-    """Run every check, in the order an operator would look. ``shards``: those that this process has open."""
+async def examine(clients: KafkaClients, own_clock: bool, opened: Mapping[str, KafkaStream]) -> list[Check]:
+    """Run every check, in the order an operator would look. ``opened``: streams that this process uses."""
     prefix = clients.settings.prefix
     try:
         cluster = await clients.cluster()
@@ -37,7 +39,8 @@ async def examine(clients: KafkaClients, own_clock: bool, shards: Mapping[str, S
         if rights.level == "error":
             return [brokers, version, rights]
         configs = await clients.describe(names) if names else {}
-        lag = await _lag(shards)
+        lag = await _lag([shard for stream in opened.values() for shard in stream.opened().values()])
+        shards = await _shards(clients, cluster, streams)
     except BusError as error:
         return [Check("brokers", "error", str(error))]
     return [
@@ -49,6 +52,7 @@ async def examine(clients: KafkaClients, own_clock: bool, shards: Mapping[str, S
         _retention(configs),
         _replicas(cluster, names),
         _in_sync(cluster, names, configs),
+        *shards,
         lag,
     ]
 
@@ -96,11 +100,43 @@ def _rights(cluster: set[str], topics: dict[str, set[str]]) -> Check:
     return Check("access rights", "ok", "topics can be read, written, cleaned and created")
 
 
-async def _lag(shards: Mapping[str, Shard]) -> Check:
-    behind = sum([await shard.lag() for shard in shards.values()])
+async def _shards(clients: KafkaClients, cluster: Any, streams: list[str]) -> list[Check]:
+    """Say which process takes part in which shards, for each stream that has several."""
+    counts = {stream: _partitions(clients, cluster, stream) for stream in streams}
+    several = {stream: count for stream, count in counts.items() if count > 1}
+    if not several:
+        return []
+    topics = {stream: topics_of(clients.settings.prefix, stream).data for stream in several}
+    try:
+        groups = await clients.groups(lambda name: any(is_group_of(name, topic) for topic in topics.values()))
+    except BusError as error:
+        hint = f"allow DESCRIBE on groups with the prefix {clients.settings.prefix}"
+        return [Check("shards", "warning", f"who has which shard is not known: {error}", hint)]
+    checks = []
+    for stream, count in several.items():
+        theirs = [group for group in groups if is_group_of(group.group_id, topics[stream])]
+        members = [member for group in theirs for member in group.members]
+        shown = "; ".join(sorted(_assignment(member) for member in members)) or "no process claims its events now"
+        wanted = clients.settings.shards
+        more = f" (shards={wanted} in the URL counts for new streams only)" if wanted not in (1, count) else ""
+        checks.append(Check(f"shards of {stream}", "ok", f"{count}{more}: {shown}"))
+    return checks
+
+
+def _partitions(clients: KafkaClients, cluster: Any, stream: str) -> int:
+    return len(cluster.topics[topics_of(clients.settings.prefix, stream).data].partitions)
+
+
+def _assignment(member: Any) -> str:
+    own = sorted(place.partition for place in member.assignment.topic_partitions)
+    return f"{', '.join(map(str, own)) or 'none'} at {member.client_id}"
+
+
+async def _lag(shards: Sequence[Shard]) -> Check:
+    behind = sum([await shard.lag() for shard in shards])
     if not shards:
         return Check("lag", "ok", "this process has no stream open")
-    message = f"{behind:,} operations behind in {len(shards)} open stream(s)"
+    message = f"{behind:,} operations behind in {len(shards)} open shard(s)"
     if behind > _LAG_WARNING:
         return Check("lag", "warning", message, "look for a process that is short of processor time or blocks its loop")
     return Check("lag", "ok", message)

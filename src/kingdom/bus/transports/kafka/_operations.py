@@ -27,6 +27,7 @@ class ClaimedEvent(NamedTuple):
     event_id: str
     attempt: int
     offset: int
+    place: tuple[int, float, int]  # in claim order
 
 
 def encode_operation(operation: Operation) -> bytes:
@@ -153,14 +154,18 @@ def _claim(state: ShardState, operation: Operation, now: float) -> list[ClaimedE
     chosen.sort(key=lambda entry: entry.place)  # an event that goes DEAD may make another claimable
     for entry in chosen:
         machine.hold(entry, token, worker, until)
-    return [ClaimedEvent(entry.event_id, entry.attempts, entry.seq) for entry in chosen]
+    return [_claimed(entry) for entry in chosen]
+
+
+def _claimed(entry: EventEntry) -> ClaimedEvent:
+    return ClaimedEvent(entry.event_id, entry.attempts, entry.seq, entry.place)
 
 
 def _recall(state: ShardState, operation: Operation, now: float) -> list[ClaimedEvent]:
     held = state.machine.held_by(operation["worker"])
     for entry in held:
         state.machine.recall(entry, operation["token"], now + operation["lease"])
-    return [ClaimedEvent(entry.event_id, entry.attempts, entry.seq) for entry in held]
+    return [_claimed(entry) for entry in held]
 
 
 Lost = set[tuple[str, str]]  # event id and token of deliveries that are no longer held
@@ -216,7 +221,10 @@ def _requeue(state: ShardState, operation: Operation, now: float) -> int:
 
 
 def _purge(state: ShardState, operation: Operation, now: float) -> int:
-    return state.purge(now - operation["older"], operation["dead"], set(operation["keep"]))
+    only = operation.get("only")
+    return state.purge(
+        now - operation["older"], operation["dead"], set(operation["keep"]), None if only is None else set(only)
+    )
 
 
 def _snapshot(state: ShardState, operation: Operation, now: float) -> None:

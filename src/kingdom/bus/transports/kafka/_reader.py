@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from kingdom.bus.transports.kafka._clients import CLIENT_LOG, CONSUMER, log
 from kingdom.bus.transports.kafka._settings import Settings
@@ -27,7 +27,7 @@ class TopicReader:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._listeners: dict[str, OnMessages] = {}
+        self._listeners: dict[tuple[str, int], OnMessages] = {}
         self._commands: deque[Callable[[Any], None]] = deque()
         self._stopping = threading.Event()
         self._handed_over = 0  # counted by the thread
@@ -47,25 +47,32 @@ class TopicReader:
             await asyncio.to_thread(thread.join)
 
     def follow(self, starts: Sequence[tuple[str, int]], listener: OnMessages, partition: int = 0) -> None:
-        """Read topics from an offset on."""
-        for topic, _ in starts:
-            self._listeners[topic] = listener
+        """Read a partition of topics from an offset on."""
 
         def command(consumer: Any) -> None:
             for topic, _ in starts:
                 with contextlib.suppress(Exception):  # it would learn where the topic is by itself, later
                     consumer.list_topics(topic, timeout=1.0)
             consumer.incremental_assign([TopicPartition(topic, partition, offset) for topic, offset in starts])
+            # After what was read before: a partition may have been left and followed again, from another offset.
+            self._call(self._listeners.update, dict.fromkeys(((topic, partition) for topic, _ in starts), listener))
 
         self._commands.append(command)
 
     def leave(self, topics: Sequence[str], partition: int = 0) -> None:
-        """Stop reading topics."""
-        for topic in topics:
-            self._listeners.pop(topic, None)
-        self._commands.append(
-            lambda consumer: consumer.incremental_unassign([TopicPartition(topic, partition) for topic in topics])
-        )
+        """Stop reading a partition of topics."""
+
+        def forget() -> None:
+            for topic in topics:
+                self._listeners.pop((topic, partition), None)
+
+        def command(consumer: Any) -> None:
+            with contextlib.suppress(KafkaException):  # it was left before
+                consumer.incremental_unassign([TopicPartition(topic, partition) for topic in topics])
+            self._call(forget)
+
+        forget()
+        self._commands.append(command)
 
     # ── in the thread ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -88,9 +95,12 @@ class TopicReader:
             consumer.close()
 
     def _hand_over(self, messages: list[Any]) -> None:
-        assert self._loop is not None
         self._handed_over += len(messages)
-        self._loop.call_soon_threadsafe(self._dispatch, messages)
+        self._call(self._dispatch, messages)
+
+    def _call(self, function: Callable[..., None], *values: Any) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(function, *values)
 
     # ── in the event loop ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -98,7 +108,7 @@ class TopicReader:
         self._seen += len(messages)
         by_listener: dict[OnMessages, list[Any]] = {}
         for message in messages:
-            listener = self._listeners.get(message.topic())
+            listener = self._listeners.get((message.topic(), message.partition()))
             if listener is not None:
                 by_listener.setdefault(listener, []).append(message)
             elif message.error() is not None and message.error().code() != KafkaError._PARTITION_EOF:

@@ -25,6 +25,7 @@ class EventText(NamedTuple):
     priority: int
     not_before: datetime | None
     at: float  # when the record was appended
+    sequence: int = 0  # the position in publish order beside events of other shards; 0: not known
 
     def envelope(self) -> Envelope:
         """Return the envelope, or raise :class:`InvalidEnvelope`."""
@@ -94,7 +95,7 @@ class DataRecord(NamedTuple):
         )
 
 
-def headers_of(envelope: Envelope, source: bytes, batch: bytes | None) -> Headers:
+def headers_of(envelope: Envelope, source: bytes, batch: bytes | None, sequence: int | None = None) -> Headers:
     headers = event_headers(
         event_id=envelope.event_id,
         event_type=envelope.type,
@@ -106,6 +107,8 @@ def headers_of(envelope: Envelope, source: bytes, batch: bytes | None) -> Header
     )
     if batch is not None:
         headers.append(("ce_batch", batch))
+    if sequence is not None:
+        headers.append(("ce_sequence", str(sequence).encode()))
     return headers
 
 
@@ -167,6 +170,7 @@ def read_record(message: Any) -> DataRecord:
         _PRIORITY_INDEX.get(headers.get("ce_priority", b"normal"), NORMAL),
         _time(headers.get("ce_notbefore")),
         at,
+        _number(headers.get("ce_sequence")),
     )
     whole = len(value) + 200
     if not batch or not size.isdecimal():
@@ -189,6 +193,10 @@ def _time(content: bytes | None) -> datetime | None:
         return None if content is None else parse_time(content.decode(), "ce_notbefore")
     except (InvalidEnvelope, UnicodeDecodeError):
         return None
+
+
+def _number(content: bytes | None) -> int:
+    return int(content) if content is not None and len(content) < 20 and content.isdigit() else 0
 
 
 def _is_event_id(text: str) -> bool:

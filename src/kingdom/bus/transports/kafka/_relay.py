@@ -20,6 +20,7 @@ from kingdom.bus.relay_debezium import EventRouter
 from kingdom.bus.relay_port import OutboxRow, RelayOutcome, RelayRecord
 from kingdom.bus.transports.kafka._clients import CLIENT_LOG, PRODUCER, KafkaClients
 from kingdom.bus.transports.kafka._records import event_headers
+from kingdom.bus.transports.kafka._routing import shard_of
 from kingdom.bus.transports.kafka._topics import LEDGER_MAX_BYTES, topics_of
 
 _SEND_SECONDS: Final = 10.0  # for one batch; a relay's lease is longer
@@ -36,15 +37,18 @@ _NOT_TRIED: Final = (
 
 
 class KafkaRelaySender:
-    """See :class:`kingdom.bus.relay_port.RelaySender`. ``create`` creates the topics of a stream."""
+    """See :class:`kingdom.bus.relay_port.RelaySender`. ``create`` creates the topics of a stream, and returns
+    how many shards it has.
+    """
 
     def __init__(
-        self, clients: KafkaClients, create: Callable[[str], Awaitable[None]], router: EventRouter | None
+        self, clients: KafkaClients, create: Callable[[str], Awaitable[int]], router: EventRouter | None
     ) -> None:
         self._clients = clients
         self._create = create
         self._router = router
-        self._known: set[str] = set()
+        self._known: set[str] = set()  # topics of a router
+        self._shards: dict[str, int] = {}  # of streams
         self._writing = asyncio.Lock()
         self._producer: Any = None
 
@@ -52,8 +56,12 @@ class KafkaRelaySender:
         self._producer = None
 
     async def send(self, rows: Sequence[OutboxRow]) -> RelayOutcome:
+        if self._router is None:
+            for stream in {row.stream for row in rows} - set(self._shards):
+                self._shards[stream] = await self._create(stream)
         records, failed = self._records(rows)
-        await self._have_topics(records)
+        if self._router is not None:
+            await self._have_topics(records)
         errors = await self._write(records)
         sent = [row.id for row, _ in records if row.id not in errors]
         suspects = {row.id: error for row, _ in records if (error := errors.get(row.id)) and _was_tried(error)}
@@ -102,20 +110,16 @@ class KafkaRelaySender:
             not_before=row.not_before,
         )
         topic = topics_of(self._clients.settings.prefix, row.stream).data
-        return RelayRecord(topic, (row.aggregate_id or "").encode() or None, row.payload_json.encode(), [*headers])
+        key = (row.aggregate_id or "").encode() or None
+        shard = shard_of(row.event_id, row.aggregate_type, row.aggregate_id, self._shards[row.stream])
+        return RelayRecord(topic, key, row.payload_json.encode(), [*headers], shard)
 
     async def _have_topics(self, records: Sequence[tuple[OutboxRow, RelayRecord]]) -> None:
-        wanted = {record.topic: row.stream for row, record in records if record.topic not in self._known}
-        if not wanted:
-            return
-        if self._router is None:
-            for stream in wanted.values():
-                await self._create(stream)
-        else:
-            missing = set(wanted) - await self._clients.topics()
-            if missing:
-                await self._clients.create_topics({topic: {} for topic in missing}, partitions=-1)
-        self._known |= set(wanted)
+        wanted = {record.topic for _, record in records} - self._known
+        missing = wanted and wanted - await self._clients.topics()
+        if missing:
+            await self._clients.create_topics({topic: {} for topic in missing}, partitions=-1)
+        self._known |= wanted
 
     # ── write ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from kingdom.bus.errors import InvalidOption
 from kingdom.bus.transport import TransportOptions
 
-_OWN_OPTIONS: Final = ("prefix", "properties", "remember", "replication", "snapshot")
+_OWN_OPTIONS: Final = ("prefix", "properties", "remember", "replication", "shards", "snapshot")
 # Properties of librdkafka that a URL or a properties file may set. Others would break what the transport relies on.
 _CLIENT_PROPERTIES: Final = ("client.", "sasl.", "security.", "socket.", "ssl.", "enable.ssl.", "broker.address.")
 _DEFAULT_PORT: Final = 9092
@@ -30,6 +30,7 @@ class Settings:
     servers: str
     prefix: str = _DEFAULT_PREFIX
     replication: int = -1  # -1: the default of the brokers
+    shards: int = 1  # of streams that are created
     remember: int = _DEFAULT_REMEMBER
     snapshot: int = _DEFAULT_SNAPSHOT
     timeout: float = 15.0
@@ -60,6 +61,7 @@ class Settings:
             servers=",".join(_with_port(host) for host in hosts.split(",") if host),
             prefix=_prefix(own.get("prefix", _DEFAULT_PREFIX)),
             replication=_number(own, "replication", -1, least=1),
+            shards=_number(own, "shards", 1, least=1),
             remember=_number(own, "remember", _DEFAULT_REMEMBER, least=0),
             snapshot=_number(own, "snapshot", _DEFAULT_SNAPSHOT, least=1000),
             timeout=options.connect_timeout,

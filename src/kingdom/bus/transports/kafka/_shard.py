@@ -7,6 +7,7 @@ reading it back: the order of the ledger decides, not who wrote first.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -41,13 +42,22 @@ class _Waiter(NamedTuple):
 
 
 class Shard:
-    """A partition of a stream: its data and its ledger."""
+    """A partition of a stream: its data and its ledger. ``ready`` is called when events may have become claimable."""
 
     def __init__(
-        self, clients: KafkaClients, reader: TopicReader, topics: StreamTopics, clock: Clock, own_clock: bool
+        self,
+        clients: KafkaClients,
+        reader: TopicReader,
+        topics: StreamTopics,
+        partition: int,
+        clock: Clock,
+        own_clock: bool,
+        ready: Callable[[int], None],
     ) -> None:
         self.state = ShardState(EventTexts(_TEXT_BYTES))
-        self.wakers: list[Callable[[], None]] = []
+        self.partition = partition
+        self.places = (topics.data, partition), (topics.ledger, partition)
+        self._ready = ready
         self._clients = clients
         self._reader = reader
         self._topics = topics
@@ -65,6 +75,7 @@ class Shard:
         self._failure: BusError | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._reloading = False
+        self._reloaded = asyncio.Event()  # or closed
         self._unsaved_bytes = 0  # that were read since the last snapshot
         self._snapshot_after = clients.settings.snapshot
         self._snapshotting = False
@@ -76,17 +87,18 @@ class Shard:
         await self._load()
         self._read_to = self.state.data_position
         starts = [(self._topics.data, self._read_to), (self._topics.ledger, self.state.ledger_position)]
-        self._reader.follow(starts, self._feed)
+        self._reader.follow(starts, self._feed, self.partition)
 
     async def _load(self) -> None:
         """Load the last snapshot, or begin with the first records."""
-        topics = self._topics
+        topics, clients, partition = self._topics, self._clients, self.partition
         for _ in range(_LOADS):
-            [end] = await self._clients.end_offsets([topics.snapshot])
-            [start] = await self._clients.first_offsets([topics.snapshot])
-            messages = await self._clients.read_range(topics.snapshot, start, end, end - start) if end > start else []
+            [end] = await clients.end_offsets([(topics.snapshot, partition)])
+            start, data, ledger = await clients.first_offsets([(topics.snapshot, partition), *self.places])
+            messages = (
+                await clients.read_range(topics.snapshot, start, end, end - start, partition) if end > start else []
+            )
             snapshot = _snapshots.last_snapshot(messages)
-            data, ledger = await self._clients.first_offsets([topics.data, topics.ledger])
             texts = EventTexts(_TEXT_BYTES)
             if snapshot is not None:
                 self.state = await self._clients.in_thread(partial(_snapshots.load, snapshot, texts))
@@ -106,16 +118,19 @@ class Shard:
     async def _reload(self) -> None:
         """Begin again: the records that were to be read next were deleted, or the log was cut."""
         log.warning("%s was shortened before it was read: loading its last snapshot", self._topics.ledger)
-        self._reader.leave([self._topics.data, self._topics.ledger])
+        self._reader.leave([self._topics.data, self._topics.ledger], self.partition)
         self._fail(TransportUnavailable(f"kafka: {self._topics.ledger} was shortened before it was read; try again"))
         self._data.clear()
         self._ledger.clear()
         await self.open()
         self._failure = None
         self._reloading = False
+        self._reloaded.set()
 
     async def close(self) -> None:
+        self._reader.leave([self._topics.data, self._topics.ledger], self.partition)
         self._fail(TransportUnavailable("kafka: the bus is closed"))
+        self._reloaded.set()
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -150,14 +165,14 @@ class Shard:
                 self._queue_operation(message)
         wake = self._apply_all() or wake
         if wake:
-            for waker in list(self.wakers):
-                waker()
+            self._ready(self.partition)
         self._tell_waiters()
 
     def _on_error(self, message: Any, error: KafkaError) -> None:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             if not self._reloading:
                 self._reloading = True
+                self._reloaded.clear()
                 self._start(self._reload())
         elif error.code() != KafkaError._PARTITION_EOF:
             log.warning("while reading %s: %s", message.topic(), error.str())
@@ -227,8 +242,8 @@ class Shard:
         topics, head = self._topics, lines[0]
         try:
             records, size = await self._clients.in_thread(partial(_snapshots.records_of, lines))
-            [first] = await self._clients.end_offsets([topics.snapshot])
-            await self._clients.produce(topics.snapshot, records, self.timestamp(self._clock()))
+            [first] = await self._clients.end_offsets([(topics.snapshot, self.partition)])
+            await self._clients.produce(topics.snapshot, records, self.timestamp(self._clock()), self.partition)
             self._snapshot_after = max(self._clients.settings.snapshot, _GROWTH * size)
             written = Snapshot(head["ledger"], first, head["purgedTo"])
             await self.submit({"op": "snapshotted", "snapshot": list(written)})
@@ -236,7 +251,8 @@ class Shard:
                 old, last = self.state.snapshots
                 first = min(old.first, last.first)
                 offsets = {topics.ledger: old.ledger, topics.snapshot: first, topics.data: old.data}
-                await self._clients.delete_before({topic: offset for topic, offset in offsets.items() if offset})
+                old_records = {topic: offset for topic, offset in offsets.items() if offset}
+                await self._clients.delete_before(old_records, self.partition)
         finally:
             self._snapshotting = False
 
@@ -260,10 +276,14 @@ class Shard:
 
     async def catch_up(self) -> None:
         """Read what was written before this call, by any process."""
-        data, ledger = await self._clients.end_offsets([self._topics.data, self._topics.ledger])
-        await self._reach(data, ledger)
+        await self.reach(*await self._clients.end_offsets(self.places))
 
-    async def _reach(self, data: int, ledger: int) -> None:
+    async def reach(self, data: int, ledger: int) -> None:
+        """Read both topics up to these offsets. Waits while the state is loaded again."""
+        if self._reloading:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._clients.settings.timeout):
+                    await self._reloaded.wait()
         if self._failure is not None:
             raise self._failure
         if self._read_to >= data and self.state.ledger_position >= ledger:
@@ -290,7 +310,9 @@ class Shard:
         whole = {**operation, "by": self._id, "n": number, "sent": sent, "data": self._read_to}
         future = self._pending[number] = asyncio.get_running_loop().create_future()
         record = ProducedRecord(None, operations.encode_operation(whole))
-        produced = asyncio.ensure_future(self._clients.produce(self._topics.ledger, [record], self.timestamp(sent)))
+        produced = asyncio.ensure_future(
+            self._clients.produce(self._topics.ledger, [record], self.timestamp(sent), self.partition)
+        )
         produced.add_done_callback(lambda done: _pass_on_failure(done, future))
         self._tasks.add(produced)
         produced.add_done_callback(self._tasks.discard)
@@ -308,12 +330,16 @@ class Shard:
 
     async def lag(self) -> int:
         """Return how many operations of the ledger were not applied here yet."""
-        [end] = await self._clients.end_offsets([self._topics.ledger])
+        [end] = await self._clients.end_offsets([self.places[1]])
         return max(0, end - self.state.ledger_position)
 
     async def observe(self) -> float:
         """Bring the state up to this moment, and return the time. Nothing is written if that would change nothing."""
         await self.catch_up()
+        return await self.settle_time()
+
+    async def settle_time(self) -> float:
+        """Add the data that were read and let time pass to now, if that changes anything; return the time."""
         if self.may_change():
             await self.submit({"op": "look"})
             return self.state.time
@@ -334,6 +360,15 @@ class Shard:
     def has_claimable(self) -> bool:
         """Return whether a claim might get something."""
         return self.state.machine.has_ready() or self.may_change()
+
+    def most_claimable(self) -> int:
+        """Return a number of events that a claim cannot exceed."""
+        return len(self.state.machine) + len(self._data)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for anything here."""
+        return not (self._pending or self._publishes or self._waiters or self._tasks or self._reloading)
 
     async def published(self, batch: str, produce: Callable[[], Any]) -> list[str]:
         """Produce a batch of events, and return the ids of those that the stream did not have."""
@@ -359,7 +394,9 @@ class Shard:
         found = {offset: text for offset in offsets if (text := known.get(offset))}
         missing = sorted(offset for offset in offsets if offset not in found)
         while missing:
-            messages = await self._clients.read_range(self._topics.data, missing[0], self._read_to, _READ_AHEAD)
+            messages = await self._clients.read_range(
+                self._topics.data, missing[0], self._read_to, _READ_AHEAD, self.partition
+            )
             wanted = set(missing)
             for message in messages:
                 record = read_record(message)

@@ -203,15 +203,19 @@ class ShardState:
         entry = self.machine.get(event_id)
         return entry if entry is not None and entry.status == "DEAD" else None
 
-    def purge(self, before: float, dead: bool, keep: set[str]) -> int:
+    def purge(self, before: float, dead: bool, keep: set[str], only: set[str] | None = None) -> int:
         """Forget events that ended before a time; return how many."""
-        old = [event_id for event_id, done in self.done.items() if done.ended_at < before and event_id not in keep]
+
+        def goes(event_id: str) -> bool:
+            return event_id not in keep and (only is None or event_id in only)
+
+        old = [event_id for event_id, done in self.done.items() if done.ended_at < before and goes(event_id)]
         for event_id in old:
             del self.done[event_id]
         letters = [
             entry
             for entry in (self.machine.dead() if dead else ())
-            if (entry.ended_at or 0) < before and entry.event_id not in keep
+            if (entry.ended_at or 0) < before and goes(entry.event_id)
         ]
         for entry in letters:
             self.machine.remove(entry)

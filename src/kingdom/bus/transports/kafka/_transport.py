@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
-from concurrent.futures import Future as ConcurrentFuture
-from functools import partial
-from itertools import islice
+from collections.abc import Callable, Collection, Container, Coroutine, Iterable, Sequence
 from typing import Any, Final
-from uuid import uuid4
 
 from kingdom.bus.delivery import (
     Check,
@@ -23,59 +18,27 @@ from kingdom.bus.delivery import (
     RetryVerdict,
     StreamOptions,
 )
-from kingdom.bus.envelope import Envelope, new_event_id
+from kingdom.bus.envelope import Envelope
 from kingdom.bus.errors import BusError, InvalidEnvelope, NotSetUp, SchemaTooNew, TransactionMismatch
 from kingdom.bus.mirror import TopicFollower
 from kingdom.bus.relay_debezium import EventRouter
 from kingdom.bus.relay_port import RelaySender
-from kingdom.bus.stream_entry import utc_datetime
 from kingdom.bus.transport import TransportOptions
+from kingdom.bus.transports.kafka import _inspection as inspection
 from kingdom.bus.transports.kafka import _operations as operations
-from kingdom.bus.transports.kafka._clients import KafkaClients, ProducedRecord, log
+from kingdom.bus.transports.kafka._clients import KafkaClients, log
 from kingdom.bus.transports.kafka._doctor import examine
 from kingdom.bus.transports.kafka._operations import ClaimedEvent
+from kingdom.bus.transports.kafka._publishing import Publisher
 from kingdom.bus.transports.kafka._reader import TopicReader
-from kingdom.bus.transports.kafka._records import EventText, headers_of, key_of
+from kingdom.bus.transports.kafka._records import EventText
 from kingdom.bus.transports.kafka._settings import Settings
 from kingdom.bus.transports.kafka._shard import Shard
-from kingdom.bus.transports.kafka._topics import (
-    SCHEMA,
-    marker_topic,
-    streams_in,
-    topic_settings,
-    topics_of,
-    versions_in,
-)
+from kingdom.bus.transports.kafka._stream import ClaimedInShard, KafkaStream, ObservedShard, create_topics
+from kingdom.bus.transports.kafka._topics import SCHEMA, marker_topic, streams_in, topics_of, versions_in
 
+_SWEEP_SECONDS: Final = 5.0  # between looks for shards that are not used
 _INVALID: Final = "INVALID_ENVELOPE"
-
-
-class _FirstPublications:
-    """Events that are being published for the first time, in any thread of this process.
-
-    Such a publish does not ask which ids were accepted. A second one of the same event must not overtake it.
-    """
-
-    def __init__(self) -> None:
-        self._running: dict[str, ConcurrentFuture[None]] = {}
-
-    @contextlib.contextmanager
-    def of(self, ids: Sequence[str]) -> Iterator[None]:
-        done: ConcurrentFuture[None] = ConcurrentFuture()
-        self._running.update(dict.fromkeys(ids, done))
-        try:
-            yield
-        finally:
-            for event_id in ids:
-                self._running.pop(event_id, None)
-            done.set_result(None)
-
-    async def ended(self, ids: Sequence[str]) -> None:
-        for running in {self._running[event_id] for event_id in ids if event_id in self._running}:
-            await asyncio.wrap_future(running)
-
-
-_first_publications: Final = _FirstPublications()
 
 
 class KafkaTransport:
@@ -87,10 +50,18 @@ class KafkaTransport:
         self._own_clock = options.clock is not None
         self._clients = KafkaClients(settings)
         self._reader = TopicReader(settings)
-        self._shards: dict[str, asyncio.Task[Shard]] = {}
-        self._created: set[str] = set()  # streams whose topics exist
+        self._streams: dict[str, KafkaStream] = {}
+        self._created: dict[str, int] = {}  # streams whose topics exist, and how many shards each has
+        self._publisher = Publisher(self._clients, self._create, self._stream, self._timestamp)
+        self._sweeping: asyncio.Task[None] | None = None
         self._ready = False  # the bus was set up
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._subscribing: set[asyncio.Task[None]] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    @property
+    def shards(self) -> int:
+        """How many shards a stream gets when it is created."""
+        return self._settings.shards
 
     # ── life cycle ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -100,22 +71,27 @@ class KafkaTransport:
         self._check_version(await self._clients.open())
 
     async def close(self) -> None:
-        opening = list(self._shards.values())
-        self._shards.clear()
-        for task in [*opening, *self._tasks]:
-            if not task.done():
-                task.cancel()
-        for task in opening:
-            with contextlib.suppress(BusError, asyncio.CancelledError):
-                await (await task).close()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for task in self._subscribing:
+            task.cancel()
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+        streams = list(self._streams.values())
+        self._streams.clear()
+        await asyncio.gather(*(stream.close() for stream in streams))
         await self._reader.close()
-        self._clients.close()
+        await self._clients.close()
 
     async def setup(self) -> list[str]:
         """Create the topic that marks the version. Those of a stream are created when it is first used."""
         if not self._ready:
             self._check_version(await self._clients.topics())
-        created = [] if self._ready else await self._clients.create_topics({marker_topic(self._settings.prefix): {}})
+        if self._ready:
+            return []
+        marker = marker_topic(self._settings.prefix)
+        created = await self._clients.create_topics({marker: {}})
+        await self._clients.until_known([marker])
         self._ready = True
         return ["001_topics"] if created else []
 
@@ -139,55 +115,49 @@ class KafkaTransport:
 
     # ── streams ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _create(self, stream: str) -> None:
-        """Create the topics of a stream, unless they exist."""
+    async def _create(self, stream: str) -> int:
+        """Create the topics of a stream, unless they exist; return how many shards it has."""
         await self._check_ready()
-        if stream in self._created:
-            return
-        topics = topics_of(self._settings.prefix, stream)
-        await self._clients.create_topics(
-            {
-                topics.data: topic_settings(self._settings, ledger=False, own_clock=self._own_clock),
-                topics.ledger: topic_settings(self._settings, ledger=True, own_clock=self._own_clock),
-                topics.snapshot: topic_settings(self._settings, ledger=True, own_clock=self._own_clock),
-            }
-        )
-        await self._clients.know([topics.data, topics.ledger])
-        self._created.add(stream)
+        if stream not in self._created:
+            topics = topics_of(self._settings.prefix, stream)
+            self._created[stream] = await create_topics(self._clients, topics, own_clock=self._own_clock)
+        return self._created[stream]
 
-    async def _shard(self, stream: str) -> Shard:
-        """Return the shard of a stream, opened."""
-        task = self._shards.get(stream)
-        if task is None or (task.done() and (task.cancelled() or task.exception())):
-            task = self._shards[stream] = asyncio.create_task(self._open_shard(stream))
-        return await asyncio.shield(task)
+    async def _stream(self, name: str) -> KafkaStream:
+        count = await self._create(name)
+        stream = self._streams.get(name)
+        if stream is None:
+            topics = topics_of(self._settings.prefix, name)
+            stream = KafkaStream(self._clients, self._reader, topics, count, self._clock, self._own_clock)
+            self._streams[name] = stream
+            if count > 1 and self._sweeping is None:
+                self._sweeping = asyncio.create_task(self._close_unused_shards())
+        return stream
 
-    async def _open_shard(self, stream: str) -> Shard:
-        await self._create(stream)
-        topics = topics_of(self._settings.prefix, stream)
-        shard = Shard(self._clients, self._reader, topics, self._clock, self._own_clock)
-        await shard.open()
-        return shard
+    async def _close_unused_shards(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            for stream in list(self._streams.values()):
+                await stream.close_unused()
 
-    async def _existing(self, stream: str | None = None) -> dict[str, Shard]:
-        """Return the shards of all streams, or of one if it exists, as they are at this moment."""
+    async def _existing(self, stream: str | None = None) -> dict[str, KafkaStream]:
+        """Return all streams, or one if it exists."""
         await self._check_ready()
-        if stream is not None and stream in self._shards:
+        if stream is not None and stream in self._streams:
             names = [stream]
         else:
             known = streams_in(self._settings.prefix, await self._clients.topics())
             names = [name for name in known if stream in (None, name)]
-        shards = await asyncio.gather(*(self._shard(name) for name in names))
-        return dict(zip(names, shards, strict=True))
+        return {name: await self._stream(name) for name in names}
 
-    async def _observed(self, stream: str | None = None) -> dict[str, tuple[Shard, float]]:
-        """Return shards, with all that was written before this call, and the time by their clock."""
-        shards = await self._existing(stream)
-        times = await asyncio.gather(*(shard.observe() for shard in shards.values()))
-        return {name: (shard, now) for (name, shard), now in zip(shards.items(), times, strict=True)}
+    async def _observed(self, stream: str | None = None) -> dict[str, list[ObservedShard]]:
+        """Return the shards of streams, with all that was written before this call, and the time by their clocks."""
+        streams = await self._existing(stream)
+        found = await asyncio.gather(*(one.observed() for one in streams.values()))
+        return dict(zip(streams, found, strict=True))
 
     async def declare(self, stream: str, options: StreamOptions) -> None:
-        await (await self._shard(stream)).submit(operations.declare(options))
+        await (await self._stream(stream)).submit_to_all(operations.declare(options))
 
     # ── publish ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -197,30 +167,10 @@ class KafkaTransport:
                 "tx= was given, but Kafka cannot join a transaction of a database: publish with tx= to a bus in that "
                 "database, and let a relay carry it to Kafka (kingdom bus relay --from postgresql://…)"
             )
-        texts = [envelope.to_json(self._settings.max_bytes).encode() for envelope in envelopes]
-        fresh = all(envelope.own_id for envelope in envelopes)  # then no stream has these ids
-        for envelope in envelopes:
-            envelope.mark_stored()  # before anything is awaited: another publish of the same event is not the first
-        batch = None if fresh and len(envelopes) == 1 else uuid4().hex
-        mark = None if batch is None else f"{batch} {len(envelopes)}".encode()
-        source = f"/kingdom/{stream}".encode()
-        records = [
-            ProducedRecord(key_of(envelope), text, headers_of(envelope, source, mark))
-            for envelope, text in zip(envelopes, texts, strict=True)
-        ]
-        ids = [envelope.event_id for envelope in envelopes]
-        topic = topics_of(self._settings.prefix, stream).data
-        if fresh:
-            with _first_publications.of(ids):
-                await self._create(stream)
-                await self._clients.produce(topic, records, self._timestamp())
-            return ids
-        assert batch is not None
-        await _first_publications.ended(ids)
-        shard = await self._shard(stream)
-        return await shard.published(batch, partial(self._clients.produce, topic, records, self._timestamp()))
+        return await self._publisher.publish(stream, envelopes)
 
     def _timestamp(self) -> float | None:
+        """Return the time that records carry; None if the broker sets it."""
         return self._clock() if self._own_clock else None
 
     # ── consume ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -236,59 +186,63 @@ class KafkaTransport:
         ids: Sequence[str] | None,
         max_attempts: int,
     ) -> list[Delivery]:
-        shard = await self._shard(stream)
-        await shard.catch_up()
-        if not shard.has_claimable():
-            return []
-        token = new_event_id()
-        operation = operations.claim(token, worker, limit, lease, types, ids, max_attempts)
-        claimed: list[ClaimedEvent] = await shard.submit(operation)
-        return await self._deliver(stream, shard, worker, token, claimed)
+        found = await self._stream(stream)
+
+        def make(token: str, share: int) -> dict[str, Any]:
+            return operations.claim(token, worker, share, lease, types, ids, max_attempts)
+
+        return await self._deliver(stream, worker, await found.claim(make, worker, limit, types, ids))
 
     async def recall(self, stream: str, *, worker: str, lease: float) -> list[Delivery]:
-        shard = await self._shard(stream)
-        await shard.catch_up()
-        token = new_event_id()
-        claimed = await shard.submit({"op": "recall", "worker": worker, "token": token, "lease": lease})
-        return await self._deliver(stream, shard, worker, token, claimed)
+        found = await self._stream(stream)
 
-    async def _deliver(
-        self, stream: str, shard: Shard, worker: str, token: str, claimed: list[ClaimedEvent]
-    ) -> list[Delivery]:
-        texts = await shard.texts([event.offset for event in claimed])
-        found, unreadable = [], []
-        for event in claimed:
+        def make(token: str) -> dict[str, Any]:
+            return {"op": "recall", "worker": worker, "token": token, "lease": lease}
+
+        return await self._deliver(stream, worker, await found.recall(make))
+
+    async def _deliver(self, stream: str, worker: str, claimed: Sequence[ClaimedInShard]) -> list[Delivery]:
+        offsets: dict[Shard, list[int]] = {}
+        for shard, _, event in claimed:
+            offsets.setdefault(shard, []).append(event.offset)
+        texts = dict(
+            zip(offsets, await asyncio.gather(*(shard.texts(some) for shard, some in offsets.items())), strict=True)
+        )
+        found: list[Delivery] = []
+        unreadable: dict[Shard, list[DeadVerdict]] = {}
+        for shard, token, event in claimed:
             try:
-                envelope = _readable(event, texts)
+                envelope = _readable(event, texts[shard])
             except InvalidEnvelope as error:  # of another program: it must not block the rest
                 lost = Envelope.unreadable(event.event_id, "unreadable", "")
-                unreadable.append(
-                    DeadVerdict(Delivery(stream, lost, event.attempt, token, worker), _INVALID, str(error))
-                )
+                delivery = Delivery(stream, lost, event.attempt, token, worker)
+                unreadable.setdefault(shard, []).append(DeadVerdict(delivery, _INVALID, str(error)))
             else:
                 found.append(Delivery(stream, envelope, event.attempt, token, worker))
-        if unreadable:
-            await shard.submit(operations.settle((), (), unreadable, self._settings.remember))
+        for shard, letters in unreadable.items():
+            await shard.submit(operations.settle((), (), letters, self._settings.remember))
         return found
 
     async def settle(
         self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
     ) -> list[Delivery]:
-        streams = dict.fromkeys(item.delivery.stream for verdicts in (done, retry, dead) for item in verdicts)
-        lost = []
-        for stream in streams:
-            shard = await self._shard(stream)
-            good = [item for item in done if item.delivery.stream == stream]
-            for verdict in good:
-                if verdict.outcome is not None:
-                    (shard.state.options or StreamOptions()).check_outcome(stream, verdict.outcome)
-            again = [item for item in retry if item.delivery.stream == stream]
-            ended = [item for item in dead if item.delivery.stream == stream]
-            refused = await shard.submit(operations.settle(good, again, ended, self._settings.remember))
-            if refused:
-                deliveries = [item.delivery for verdicts in (good, again, ended) for item in verdicts]
-                lost += _of(deliveries, refused)
-        return lost
+        deliveries = [item.delivery for verdicts in (done, retry, dead) for item in verdicts]
+        parts = await self._parts(deliveries)
+        for verdict in done:
+            if verdict.outcome is not None:
+                [shard] = [shard for shard, theirs in parts.items() if verdict.delivery in theirs]
+                (shard.state.options or StreamOptions()).check_outcome(verdict.delivery.stream, verdict.outcome)
+
+        async def settle_in(shard: Shard, theirs: dict[Delivery, None]) -> list[Delivery]:
+            operation = operations.settle(
+                [item for item in done if item.delivery in theirs],
+                [item for item in retry if item.delivery in theirs],
+                [item for item in dead if item.delivery in theirs],
+                self._settings.remember,
+            )
+            return _of(theirs, await shard.submit(operation))
+
+        return await _lost(deliveries, (settle_in(shard, theirs) for shard, theirs in parts.items()))
 
     async def extend(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
         return await self._on_held(deliveries, lambda held: operations.extend(held, lease))
@@ -297,84 +251,64 @@ class KafkaTransport:
         return await self._on_held(deliveries, operations.release)
 
     async def _on_held(
-        self, deliveries: Sequence[Delivery], operation: Callable[[list[Delivery]], dict[str, Any]]
+        self, deliveries: Sequence[Delivery], operation: Callable[[Iterable[Delivery]], dict[str, Any]]
     ) -> list[Delivery]:
-        lost = []
-        for stream in dict.fromkeys(delivery.stream for delivery in deliveries):
-            theirs = [delivery for delivery in deliveries if delivery.stream == stream]
-            lost += _of(theirs, await (await self._shard(stream)).submit(operation(theirs)))
-        return lost
+        async def act_in(shard: Shard, theirs: dict[Delivery, None]) -> list[Delivery]:
+            return _of(theirs, await shard.submit(operation(theirs)))
+
+        parts = await self._parts(deliveries)
+        return await _lost(deliveries, (act_in(shard, theirs) for shard, theirs in parts.items()))
+
+    async def _parts(self, deliveries: Iterable[Delivery]) -> dict[Shard, dict[Delivery, None]]:
+        """Return deliveries by the shard that they were claimed in."""
+        places: dict[tuple[KafkaStream, int], dict[Delivery, None]] = {}
+        streams: dict[str, KafkaStream] = {}
+        for delivery in deliveries:
+            if (stream := streams.get(delivery.stream)) is None:
+                stream = streams[delivery.stream] = await self._stream(delivery.stream)
+            places.setdefault((stream, stream.shard_of_token(delivery.token)), {})[delivery] = None
+        return {await stream.shard(number): theirs for (stream, number), theirs in places.items()}
 
     # ── look ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def peek(self, stream: str, limit: int, types: Sequence[str] | None, skip: Container[str]) -> list[Record]:
-        for shard, now in (await self._observed(stream)).values():
-            unknown = (entry for entry in shard.state.machine.line(now, types) if entry.event_id not in skip)
-            entries = list(islice(unknown, limit))
-            envelopes = await self._envelopes(shard, [entry.seq for entry in entries])
-            return [entry.record(stream, envelopes[entry.seq]) for entry in entries if entry.seq in envelopes]
-        return []
-
-    async def _envelopes(self, shard: Shard, offsets: list[int]) -> dict[int, Envelope]:
-        return {offset: text.shown() for offset, text in (await shard.texts(offsets)).items()}
+        return await inspection.peek(stream, await self._shards_of(stream), limit, types, skip)
 
     async def depth(self) -> dict[str, Depth]:
-        return {
-            name: shard.state.machine.depth(now)
-            for name, (shard, now) in (await self._observed()).items()
-            if shard.state.options or len(shard.state.machine)
-        }
+        found = {name: inspection.depth(shards) for name, shards in (await self._observed()).items()}
+        return {name: depth for name, depth in found.items() if depth is not None}
 
     async def pending_types(self, stream: str) -> dict[str, int]:
-        for shard, now in (await self._observed(stream)).values():
-            return shard.state.machine.pending_types(now)
-        return {}
+        return inspection.pending_types(await self._shards_of(stream))
 
     async def dead(self, stream: str, limit: int) -> list[DeadLetter]:
-        for shard, _ in (await self._observed(stream)).values():
-            letters = [
-                (entry.seq, entry.event_id, entry.attempts, entry.error_code, entry.error_message, entry.ended_at or 0)
-                for entry in shard.state.machine.dead(limit)
-            ]
-            envelopes = await self._envelopes(shard, [letter[0] for letter in letters])
-            return [
-                DeadLetter(event_id, envelopes[offset], attempts, code, message, utc_datetime(ended_at))
-                for offset, event_id, attempts, code, message, ended_at in letters
-                if offset in envelopes
-            ]
-        return []
+        return await inspection.dead(await self._shards_of(stream), limit)
 
     async def find(self, event_id: str) -> Record | None:
-        for name, (shard, _) in (await self._observed()).items():
-            entry, done = shard.state.machine.get(event_id), shard.state.done.get(event_id)
-            if entry is not None or done is not None:
-                offset = entry.seq if entry is not None else done.offset if done is not None else 0
-                envelopes = await self._envelopes(shard, [offset])
-                envelope = envelopes.get(offset) or Envelope.unreadable(event_id, "unreadable", "")
-                if entry is not None:
-                    return entry.record(name, envelope)
-                assert done is not None
-                return done.record(name, envelope)
+        for name, shards in (await self._observed()).items():
+            if record := await inspection.find(name, shards, event_id):
+                return record
         return None
+
+    async def _shards_of(self, stream: str) -> list[ObservedShard]:
+        return (await self._observed(stream)).get(stream, [])
 
     # ── operate ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def requeue(
         self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
     ) -> int:
-        moved = 0
         wanted = None if ids is None else list(ids)
-        for shard in (await self._existing(stream)).values():
-            await shard.catch_up()
-            moved += await shard.submit({"op": "requeue", "ids": wanted, "type": event_type, "code": error_code})
-        return moved
+        operation = {"op": "requeue", "ids": wanted, "type": event_type, "code": error_code}
+        return sum([sum(await one.submit_to_all(operation)) for one in (await self._existing(stream)).values()])
 
-    async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
-        purged = 0
-        for shard in (await self._existing(stream)).values():
-            await shard.catch_up()
-            purged += await shard.submit({"op": "purge", "older": older_than, "dead": dead, "keep": sorted(keep)})
-        return purged
+    async def purge(
+        self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str], only: Collection[str] | None
+    ) -> int:
+        operation = {"op": "purge", "older": older_than, "dead": dead, "keep": sorted(keep)}
+        if only is not None:
+            operation["only"] = sorted(only)
+        return sum([sum(await one.submit_to_all(operation)) for one in (await self._existing(stream)).values()])
 
     async def relay_sender(self, router: EventRouter | None) -> RelaySender:
         """Return what a relay writes with (:mod:`kingdom.bus.relay`)."""
@@ -393,29 +327,31 @@ class KafkaTransport:
         return follower
 
     async def doctor(self) -> list[Check]:
-        opened = {name: task for name, task in self._shards.items() if task.done() and not task.cancelled()}
-        shards = {name: task.result() for name, task in opened.items() if task.exception() is None}
-        return await examine(self._clients, self._own_clock, shards)
+        return await examine(self._clients, self._own_clock, self._streams)
 
     def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
         async def add() -> None:
             try:
-                (await self._shard(stream)).wakers.append(wake)
+                found = await self._stream(stream)
+                await found.subscribe(wake)
             except BusError as error:  # the worker's own claims fail too, and say so
                 log.debug("no wake-ups for %s: %s", stream, error)
 
-        task = asyncio.create_task(add())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        adding = _start(add(), self._subscribing)
 
         def undo() -> None:
-            task.cancel()
-            opened = self._shards.get(stream)
-            if opened is not None and opened.done() and not opened.cancelled() and not opened.exception():
-                with contextlib.suppress(ValueError):
-                    opened.result().wakers.remove(wake)
+            adding.cancel()
+            if stream in self._streams:
+                _start(self._streams[stream].unsubscribe(wake), self._leaving)
 
         return undo
+
+
+def _start(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> asyncio.Task[None]:
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
 
 
 def _readable(event: ClaimedEvent, texts: dict[int, EventText]) -> Envelope:
@@ -424,5 +360,11 @@ def _readable(event: ClaimedEvent, texts: dict[int, EventText]) -> Envelope:
     return texts[event.offset].envelope()
 
 
-def _of(deliveries: Sequence[Delivery], lost: set[tuple[str, str]]) -> list[Delivery]:
+async def _lost(deliveries: Iterable[Delivery], calls: Iterable[Coroutine[Any, Any, list[Delivery]]]) -> list[Delivery]:
+    """Return the deliveries that the calls name as lost, in their own order."""
+    lost = {delivery for some in await asyncio.gather(*calls) for delivery in some}
+    return [delivery for delivery in deliveries if delivery in lost]
+
+
+def _of(deliveries: Iterable[Delivery], lost: set[tuple[str, str]]) -> list[Delivery]:
     return [delivery for delivery in deliveries if (delivery.event_id, delivery.token) in lost]

@@ -13,7 +13,15 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from kingdom.base.backoff import backoff
-from kingdom.bus.errors import BusError, InvalidOption, NotSetUp, SchemaTooNew, StorageFull, TransportUnavailable
+from kingdom.bus.errors import (
+    BusError,
+    InvalidOption,
+    NotPermitted,
+    NotSetUp,
+    SchemaTooNew,
+    StorageFull,
+    TransportUnavailable,
+)
 from kingdom.bus.outbox import migrations
 
 T = TypeVar("T")
@@ -24,6 +32,8 @@ OWN_OPTIONS: Final = frozenset({"schema", "pool", "pgbouncer", "listen"})
 # analysed, the planner may prefer a full scan; nothing in these sessions would profit from one.
 _SESSION_SETTINGS: Final = {
     "application_name": "kingdom",
+    # A process that is frozen in a transaction must not keep its locks: others may wait for them.
+    "idle_in_transaction_session_timeout": "15000",
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
@@ -149,6 +159,8 @@ class ConnectionPool:
                 f"{self.shown} has no tables of the bus yet, or older ones ({_one_line(error)}): "
                 "run `await bus.setup()` or `kingdom bus migrate`"
             ) from error
+        if isinstance(error, pg.InsufficientPrivilegeError):
+            raise NotPermitted(f"{self.shown}: {_one_line(error)}: its role lacks this right") from error
         if isinstance(error, (pg.DiskFullError, pg.OutOfMemoryError)):
             raise StorageFull(f"{self.shown} has no room left: {_one_line(error)}") from error
         if isinstance(error, (pg.InvalidAuthorizationSpecificationError, pg.InvalidCatalogNameError)):
@@ -225,13 +237,19 @@ _MIGRATION_LOCK: Final = 0x6B696E67646F6D  # "kingdom", of an advisory lock
 
 async def migrate(connection: Connection, schema: str | None, shown: str) -> list[str]:
     """Apply the missing migrations in one transaction; return their names."""
+    applied = await _applied_migrations(connection, schema)
+    if applied >= {number for number, _, _ in migrations("postgresql")}:
+        _refuse_newer(applied, shown)
+        return []  # with a role that may create nothing, too
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
         # A session learns of the tables that others have made when it locks a relation, and an advisory lock is none:
         # without this, to_regclass and CREATE … IF NOT EXISTS would not see what the last holder of the lock made.
         await connection.execute("SELECT 1 FROM pg_catalog.pg_class LIMIT 1")
         if schema is not None:
-            await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
+            # IF NOT EXISTS would ask for the right to create schemas, also when it exists.
+            if await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", schema) is None:
+                await connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
             await connection.execute(f"SET LOCAL search_path TO {_quoted(schema)}")
         applied = await _applied_migrations(connection, schema)
         _refuse_newer(applied, shown)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import asyncpg
-from asyncpg import UniqueViolationError
+from asyncpg import FeatureNotSupportedError, UniqueViolationError
 
 from kingdom.bus.envelope import Envelope
 from kingdom.bus.errors import BusError
@@ -195,6 +195,7 @@ class PostgresPublisher:
         self._notifier = notifier
         self._text = text
         self._max_bytes = max_bytes
+        self._may_copy = True
 
     async def publish(self, stream: str, envelopes: Sequence[Envelope]) -> list[str]:
         """Store the events that are not there yet, all or none; return their ids."""
@@ -243,11 +244,14 @@ class PostgresPublisher:
     async def _insert_many(
         self, stream: str, envelopes: Sequence[Envelope], suffix: str, connection: Connection
     ) -> list[str]:
-        if not any(envelope.not_before for envelope in envelopes):  # COPY cannot compare it with the server's clock
+        # COPY cannot compare not_before with the server's clock.
+        if self._may_copy and not any(envelope.not_before for envelope in envelopes):
             try:
                 return await self._copy(connection, stream, envelopes, notify=bool(suffix))
             except UniqueViolationError:  # some are there already, or twice among these: INSERT returns which are new
                 pass
+            except FeatureNotSupportedError:  # the role is subject to row-level security
+                self._may_copy = False
         accepted: list[str] = []
 
         async def insert(columns: Iterable[tuple[Any, ...]], last: bool) -> None:

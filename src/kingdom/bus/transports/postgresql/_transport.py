@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Collection, Container, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from kingdom.bus.delivery import (
@@ -20,6 +21,7 @@ from kingdom.bus.delivery import (
     StreamOptions,
 )
 from kingdom.bus.envelope import Envelope
+from kingdom.bus.errors import NotPermitted
 from kingdom.bus.outbox import (
     CallerTransaction,
     as_transaction,
@@ -88,7 +90,13 @@ class PostgresTransport:
                     await connection.execute(self._text("declare_changed"), stream)
             return order["fresh"]
 
-        fresh = await self._connections.run(work)
+        try:
+            fresh = await self._connections.run(work)
+        except NotPermitted:
+            # A role that may only publish and consume declares in vain, unless another has declared the same.
+            if (await self._options(fresh=True)).get(stream) == replace(options, states={}):
+                return
+            raise
         self._streams_until = 0.0
         if fresh and options.ordered:
             # A publish that was running when this committed did not see it, and its events have no ordering key yet.
@@ -255,14 +263,18 @@ class PostgresTransport:
             self._wake(stream)
         return moved
 
-    async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
+    async def purge(
+        self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str], only: Collection[str] | None
+    ) -> int:
         """Delete finished events in batches."""
         removed, reached = 0, 0
+        wanted = None if only is None else list(only)
         while reached is not None:
-            row = (await self._fetch("purge", older_than, stream, dead, reached, list(keep)))[0]
+            row = (await self._fetch("purge", older_than, stream, dead, reached, list(keep), wanted))[0]
             removed += row["removed"]
             reached = row["reached"]
-        await self._execute("purge_inbox", older_than)
+        if only is None:
+            await self._execute("purge_inbox", older_than)
         return removed
 
     def outbox(self) -> Outbox:

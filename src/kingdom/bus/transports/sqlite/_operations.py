@@ -131,12 +131,19 @@ def requeue(connection: sqlite3.Connection, rows: list[int], now: float) -> int:
     return connection.execute(statement("sqlite", "requeue"), {"ids": json.dumps(rows), "now": now}).rowcount
 
 
-def purge(connection: sqlite3.Connection, kind: str, stream: str | None, before: float, keep: str = "[]") -> int:
+def purge(
+    connection: sqlite3.Connection,
+    kind: str,
+    stream: str | None,
+    before: float,
+    keep: str = "[]",
+    only: str | None = None,
+) -> int:
     """Remove up to ``BATCH`` rows of a kind (done, dead, inbox) that ended at ``before`` or earlier.
 
-    ``keep``: a JSON array of the ids that stay.
+    ``keep``: a JSON array of the ids that stay; ``only``: of the only ids that go.
     """
-    given = {"stream": stream, "before": before, "limit": BATCH, "keep": keep}
+    given = {"stream": stream, "before": before, "limit": BATCH, "keep": keep, "only": only}
     return connection.execute(statement("sqlite", f"purge_{kind}"), given).rowcount
 
 

@@ -288,24 +288,31 @@ class SqliteTransport:
             )
         return moved
 
-    async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
+    async def purge(
+        self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str], only: Collection[str] | None
+    ) -> int:
         """Delete finished events in batches."""
         before, kept = self._clock() - older_than, json.dumps(sorted(keep))
+        wanted = None if only is None else json.dumps(sorted(only))
         streams = [stream] if stream is not None else await self._writer.run(_operations.streams)
         removed = 0
         for name in streams:
-            removed += await self._purge("done", name, before, kept)
-            if dead and (buried := await self._purge("dead", name, before, kept)):
+            removed += await self._purge("done", name, before, kept, wanted)
+            if dead and (buried := await self._purge("dead", name, before, kept, wanted)):
                 removed += buried
                 self._subscribers.wake(name)  # a parked aggregate may continue
-        if stream is None:
+        if stream is None and only is None:
             await self._purge("inbox", None, before)
         return removed
 
-    async def _purge(self, kind: str, stream: str | None, before: float, keep: str = "[]") -> int:
+    async def _purge(
+        self, kind: str, stream: str | None, before: float, keep: str = "[]", only: str | None = None
+    ) -> int:
         removed, last = 0, _operations.BATCH
         while last == _operations.BATCH:
-            last = await self._writer.run(lambda connection: _operations.purge(connection, kind, stream, before, keep))
+            last = await self._writer.run(
+                lambda connection: _operations.purge(connection, kind, stream, before, keep, only)
+            )
             removed += last
         return removed
 
