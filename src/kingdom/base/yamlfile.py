@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 import re
 import stat
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, get_args
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 1_000_000
 _MAX_NODES: Final = 50_000  # with aliases expanded: a few lines can expand to billions
+_MAX_KEPT_CHARS: Final = 20_000  # of a file that is kept parsed
 _MAX_NAME_CHARS: Final = 60  # of an item, in a message
 _TAGS: Final = {f"tag:yaml.org,2002:{word}" for word in ("map", "seq", "str", "int", "float", "bool", "null", "merge")}
 
@@ -127,18 +130,12 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile(r"<<\Z"), "<
 
 
 def _parse(text: str, name: str) -> tuple[yaml.Node | None, Any]:
-    """Parse a document into nodes, and into plain objects."""
+    """Parse a document into nodes, and into plain objects that are the caller's own."""
     try:
-        loader = _Loader(text)
-        try:
-            node: yaml.Node | None = loader.get_single_node()
-            if node is None:
-                return None, {}
-            _Checker(name).check(node)
-            document = loader.construct_document(node)
-            return node, {} if document is None else document
-        finally:
-            loader.dispose()
+        node, document = (_parse_once if len(text) <= _MAX_KEPT_CHARS else _parse_once.__wrapped__)(text)
+        return node, deepcopy(document)
+    except _WrongNode as error:
+        raise YamlProblem([f"{name}:{error.line}: {error.what}"]) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
@@ -152,22 +149,44 @@ def _parse(text: str, name: str) -> tuple[yaml.Node | None, Any]:
         raise YamlProblem([f"{name}: a value that cannot be read: {error}"]) from None
 
 
+@lru_cache(maxsize=32)
+def _parse_once(text: str) -> tuple[yaml.Node | None, Any]:
+    """Parse a document. A page of the dashboard asks for the configuration up to ten times; each takes 10 ms."""
+    loader = _Loader(text)
+    try:
+        node: yaml.Node | None = loader.get_single_node()
+        if node is None:
+            return None, {}
+        _Checker().check(node)
+        document = loader.construct_document(node)
+        return node, {} if document is None else document
+    finally:
+        loader.dispose()
+
+
+class _WrongNode(Exception):
+    """A node that is refused."""
+
+    def __init__(self, node: yaml.Node, what: str) -> None:
+        super().__init__(what)
+        self.line, self.what = node.start_mark.line + 1, what
+
+
 class _Checker:
     """Checks the nodes for what would be accepted silently or expand without end."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self) -> None:
         self._above: set[int] = set()
         self._left = _MAX_NODES
 
     def check(self, node: yaml.Node) -> None:
         self._left -= 1
         if self._left < 0:
-            raise self._problem(node, f"aliases stand for more than {_MAX_NODES:,} values")
+            raise _WrongNode(node, f"aliases stand for more than {_MAX_NODES:,} values")
         if id(node) in self._above:
-            raise self._problem(node, "an alias that contains itself")
+            raise _WrongNode(node, "an alias that contains itself")
         if node.tag not in _TAGS:
-            raise self._problem(node, f"the tag {node.tag!r:.80} is not used here: write the value without it")
+            raise _WrongNode(node, f"the tag {node.tag!r:.80} is not used here: write the value without it")
         self._above.add(id(node))
         if isinstance(node, yaml.MappingNode):
             self._check_mapping(node)
@@ -175,7 +194,7 @@ class _Checker:
             for item in node.value:
                 self.check(item)
         elif looks_secret(str(node.value)):
-            raise self._problem(
+            raise _WrongNode(
                 node, "this looks like a secret: put it in an environment variable and name it here, and replace it"
             )
         self._above.discard(id(node))
@@ -185,13 +204,10 @@ class _Checker:
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:  # the second would replace the first silently
-                    raise self._problem(key, f"{key.value!r:.80} is given twice")
+                    raise _WrongNode(key, f"{key.value!r:.80} is given twice")
                 seen.add(key.value)
             self.check(key)
             self.check(value)
-
-    def _problem(self, node: yaml.Node, what: str) -> YamlProblem:
-        return YamlProblem([f"{self._name}:{node.start_mark.line + 1}: {what}"])
 
 
 class _Place(NamedTuple):

@@ -13,7 +13,7 @@ from kingdom.gitops.checkpoints import (
     verify,
 )
 from kingdom.gitops.clones import CloneOptions, Clones, EnsuredClone
-from kingdom.gitops.commits import Clock, Commit, CommitAuthor, FileDiff, diff, log
+from kingdom.gitops.commits import Clock, Commit, CommitAuthor, FileDiff, add_patches, diff, log
 from kingdom.gitops.credentials import Credential, CredentialLookup, CredentialRule, Credentials
 from kingdom.gitops.errors import (
     BaseNotFound,
@@ -54,5 +54,5 @@ __all__ = [
     "GitResult", "GitRunner", "GitSettings", "InvalidInput", "LandingRefused", "LockBusy", "MergeResult",
     "OutputTooLarge", "PruneResult", "RecordedCheckpoint", "RemoteAccess", "RemoteFailed", "RemoteUnavailable",
     "RepositoryRefused", "Rescue", "ResetResult", "TreeMismatch", "Worktree", "WorktreeBroken", "WorktreeDirty",
-    "Worktrees", "diff", "is_outage", "list_rescues", "log", "merge", "remove_rescue", "reset", "verify",
+    "Worktrees", "add_patches", "diff", "is_outage", "list_rescues", "log", "merge", "remove_rescue", "reset", "verify",
 ]  # fmt: skip

@@ -215,15 +215,22 @@ async def diff(
     files = list(_parse(fields))
     if not patches:
         return files
+    shown = await add_patches(clone, older, newer, files[:max_patches], max_patch=max_patch)
+    left = [] if max_patches is None else [replace(file, truncated=not file.binary) for file in files[max_patches:]]
+    return [*shown, *left]
+
+
+async def add_patches(
+    clone: Clone, older: str, newer: str, files: Sequence[FileDiff], *, max_patch: int = 256 * 1024
+) -> list[FileDiff]:
+    """Return files of a diff between two commits with their patches, of up to ``max_patch`` bytes each."""
     limit = asyncio.Semaphore(_MAX_PARALLEL_PATCHES)
 
     async def with_patch(file: FileDiff) -> FileDiff:
         async with limit:
             return await _with_patch(clone, older, newer, file, max_patch)
 
-    shown = await asyncio.gather(*map(with_patch, files[:max_patches]))
-    left = [] if max_patches is None else [replace(file, truncated=not file.binary) for file in files[max_patches:]]
-    return [*shown, *left]
+    return list(await asyncio.gather(*map(with_patch, files)))
 
 
 async def log(clone: Clone, older: str | None, newer: str, *, limit: int = 1000) -> list[Commit]:

@@ -13,10 +13,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Self
 
-from kingdom.base.files import write_atomic
+from kingdom.base.files import read_object, write_atomic
 from kingdom.journal.errors import InvalidCursor, unavailable
 
 HEAD_BYTES: Final = 256
+HEADS_FILE: Final = ".redacted.json"
+"""The file beside a log with the fingerprints that changed (:mod:`kingdom.journal.redaction`)."""
 _VERSION: Final = 1
 
 
@@ -94,11 +96,31 @@ def save_cursor(path: Path, cursor: Cursor, *, sync: bool) -> None:
 
 def head_of(fd: int, length: int) -> str:
     """Return a fingerprint of a file's first bytes (``HEAD_BYTES`` at most), including their number."""
-    head = os.pread(fd, min(length, HEAD_BYTES), 0)
+    return head_of_bytes(os.pread(fd, min(length, HEAD_BYTES), 0))
+
+
+def head_of_bytes(head: bytes) -> str:
+    """Return the fingerprint of these first bytes."""
     return f"{len(head)}:{blake2b(head, digest_size=12).hexdigest()}"
 
 
-def same_head(fd: int, head: str) -> bool:
-    """Tell whether the file still begins with the bytes of the fingerprint."""
+def same_head(fd: int, head: str, folder: str) -> bool:
+    """Tell whether a file of this folder begins with the bytes of the fingerprint, or with what replaced them."""
     length = head.partition(":")[0]
-    return length.isdecimal() and head_of(fd, int(length)) == head
+    if not length.isdecimal():
+        return False
+    found = head_of(fd, int(length))
+    if found == head:
+        return True
+    replaced = replaced_heads(Path(folder))
+    while (following := replaced.pop(head, None)) is not None:
+        if following == found:
+            return True
+        head = following
+    return False
+
+
+def replaced_heads(folder: Path) -> dict[str, str]:
+    """Return the fingerprints that changed in a folder, each with the one that replaced it."""
+    heads = read_object(folder / HEADS_FILE).get("heads")
+    return {key: value for key, value in heads.items() if isinstance(value, str)} if isinstance(heads, dict) else {}

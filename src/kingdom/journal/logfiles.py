@@ -130,7 +130,7 @@ class LogFile:
             file = cls(path, position.offset, position.sealed)
         except FileNotFoundError:
             return None
-        if same_head(file.fd, position.head) and file.size() >= position.offset:
+        if same_head(file.fd, position.head, os.path.dirname(path)) and file.size() >= position.offset:
             return file
         file.close()
         return None
@@ -363,7 +363,7 @@ class LogSequence:
         if not same and position.inode != seen.live:
             same = _find_inode(log, position.inode)
         copies = []
-        if position.offset >= HEAD_BYTES:  # enough to recognise the file in a copied directory
+        if position.offset:  # its first lines are enough to recognise the file in a copied directory
             copies = [log, *(log.with_name(rotated_file.name) for rotated_file in reversed(seen.rotated))]
         for number, path in enumerate((*same, *copies)):
             file = LogFile.at(str(path), position)

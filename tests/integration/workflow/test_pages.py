@@ -7,15 +7,20 @@ import json
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from kingdom.web.envelope import cursor_of
+from kingdom.web.views.workflow_order import ColumnOrder, ProgressCache, sorted_page
 from kingdom.web.views.workflow_state import SummaryCache
+from kingdom.workflow.agent_records import WorkflowCost
 from kingdom.workflow.context import TimeOrderedIds, id_at
-from kingdom.workflow.domain.events import CheckpointCreated
+from kingdom.workflow.domain.events import CheckpointCreated, WorkCompleted
 from kingdom.workflow.domain.resources import Checkpoint, Git, McpServer
-from kingdom.workflow.domain.statuses import WorkflowStatus
+from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus
+from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.errors import NameTaken
 from kingdom.workflow.ports import RecordedEvent
@@ -75,6 +80,55 @@ async def test_a_page_has_what_was_asked_for_in_the_order_of_creation(
     async with store.reading() as tx:
         page = await tx.workflows.versions(**asked)  # type: ignore[arg-type]
     assert "".join(item_id[-1] for item_id, _ in page) == found
+
+
+@pytest.mark.parametrize(
+    ("order", "found"),
+    [("name", "1234567"), ("issue", "1234567"), ("status", "7642531"), ("cost", "2537641"), ("progress", "4376521")],
+)
+async def test_workflows_are_sorted_by_a_column_and_then_the_newest_first(
+    store: DatabaseStore, order: ColumnOrder, found: str
+) -> None:
+    async with store.transaction() as tx:
+        for number, done in ((3, 1), (4, 2)):
+            for place in range(2):
+                work = Work(f"work-{number}-{place}", f"wf-{number}", place, f"w{place}", [])
+                work.status = WorkStatus.COMPLETED if place < done else WorkStatus.PENDING
+                await tx.works.save(work)
+    spent = {"wf-2": WorkflowCost(cost_usd=3.0), "wf-5": WorkflowCost(cost_usd=2.0), "wf-3": WorkflowCost(cost_usd=2.0)}
+    async with store.reading() as tx:
+        read = partial(sorted_page, tx, order, spent, ProgressCache())
+        entries = await read()
+        paused = await read(statuses=["PAUSED"], search="fix")
+        versions = await tx.workflows.versions_of([item_id for _, item_id in entries])
+        for start in range(len(entries)):  # each entry as the last of a page
+            assert await read(cursor=cursor_of(entries[start]), limit=2) == entries[start + 1 : start + 3]
+    assert "".join(item_id[-1] for _, item_id in entries) == found
+    assert [item_id for item_id, _ in versions] == [item_id for _, item_id in entries]
+    assert {item_id for _, item_id in paused} == {"wf-1", "wf-3", "wf-5"}
+    async with store.transaction() as tx:
+        await tx.workflows.delete("wf-3")
+    async with store.reading() as tx:
+        read = partial(sorted_page, tx, order, spent, ProgressCache())
+        gone = next(one for one in entries if one[1] == "wf-3")
+        rest = await read(cursor=cursor_of(gone))
+    assert "".join(item_id[-1] for _, item_id in rest) == found[found.index("3") + 1 :]
+
+
+async def test_progress_is_read_again_for_workflows_with_new_events(store: DatabaseStore) -> None:
+    cache = ProgressCache()
+    async with store.transaction() as tx:
+        for number in (1, 2):
+            await tx.works.save(Work(f"work-{number}", f"wf-{number}", 0, "w", []))
+    async with store.reading() as tx:
+        assert await cache.read(tx) == {"wf-1": 0.0, "wf-2": 0.0}
+    async with store.transaction() as tx:
+        work = await tx.works.get("work-2")
+        work.status = WorkStatus.COMPLETED
+        await tx.works.save(work)
+        tx.record(RecordedEvent(WorkCompleted("work-2", "wf-2"), "Workflow", "wf-2"))
+    async with store.reading() as tx:
+        assert await cache.read(tx) == {"wf-1": 0.0, "wf-2": 1.0}
 
 
 async def test_names_of_a_version_without_an_index_become_unique(store: DatabaseStore) -> None:

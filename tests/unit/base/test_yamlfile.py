@@ -255,3 +255,11 @@ def test_a_question_mark_ends_no_text_inside_of_brackets() -> None:
     assert parse_yaml(text, Bicycle, "b.yaml").extra == {"ask": ["is it ok?", "why? not", "b"], "really?": 1}
     assert parse_yaml("extra: {? key : value}", Bicycle, "b.yaml").extra == {"key": "value"}
     assert problems_of("extra: [what?")
+
+
+def test_the_same_text_is_parsed_once_and_each_caller_has_values_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "name: parsed once\nextra: {tags: [a]}\n"
+    first = parse_yaml(text, Bicycle, "b.yaml")
+    first.extra["tags"].append("b")
+    monkeypatch.setattr("kingdom.base.yamlfile._Loader", None)
+    assert parse_yaml(text, Bicycle, "c.yaml").extra == {"tags": ["a"]}

@@ -23,6 +23,7 @@ from kingdom.gitops import (
     RecordedCheckpoint,
     WorktreeBroken,
     Worktrees,
+    add_patches,
     diff,
     log,
     merge,
@@ -257,6 +258,12 @@ class GitopsService:
     ) -> list[FileDiff]:
         """Return the changed files between two commits; with ``patches``, the patches of ``max_patches`` files."""
         return await diff(self._clones.find(git.url), older, newer, patches=patches, max_patches=max_patches)
+
+    async def patches(
+        self, git: Git, older: str, newer: str, files: Sequence[FileDiff], *, max_patch: int
+    ) -> list[FileDiff]:
+        """Return files of a diff between two commits with their patches, of up to ``max_patch`` bytes each."""
+        return await add_patches(self._clones.find(git.url), older, newer, files, max_patch=max_patch)
 
     async def uncommitted(
         self, tree: WorkTree, since: str | None, *, patches: bool = False

@@ -62,6 +62,9 @@ class PostgresSession:
 
     row_lock = " FOR UPDATE"
     nests_inserts = True
+    first_line = 'split_part({text}, chr(10), 1) COLLATE "C"'
+    other_lines = 'substr({text}, strpos({text} || chr(10), chr(10)) + 1) COLLATE "C"'
+    joined_ids = "string_agg(id, ',')"
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection

@@ -31,6 +31,9 @@ class DatabaseSession(Protocol):
     connection: Any  # the driver's: the bus publishes into it
     row_lock: str  # the end of a SELECT that locks its row
     nests_inserts: bool  # whether an INSERT may be part of a WITH
+    first_line: str  # an expression for the first line of {text}, compared by code points
+    other_lines: str  # the same for the lines after it
+    joined_ids: str  # an aggregate for all ids, with commas between them
 
     async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
         """Run a statement and return its rows."""
@@ -203,21 +206,36 @@ class TableRepository(Generic[A]):
 
         ``first`` and ``end`` limit the ids, and so the time of their creation: from the first to before the end.
         """
-        wanted: list[tuple[str, Sequence[object]]] = []
+        wanted = self._wanted(statuses, search, first, end)
+        if after is not None:
+            wanted.append(("id > ?" if oldest_first else "id < ?", (after,)))
+        found = self._sql(_FOUND).replace("{wanted}", joined(wanted))
+        found = found.replace("{order}", "ASC" if oldest_first else "DESC")
+        rows = await self._fetch(found, *chain.from_iterable(values for _, values in wanted), limit)
+        return [(item_id, version) for item_id, version in rows]
+
+    async def versions_of(self, item_ids: Sequence[str]) -> list[tuple[str, int]]:
+        """Return these ids with their versions, in the same order; without those that do not exist."""
+        if not item_ids:
+            return []
+        select = self._sql("SELECT id, version FROM {table} WHERE id IN ({marks})")
+        rows = await self._fetch(select.replace("{marks}", ", ".join("?" * len(item_ids))), *item_ids)
+        known = {str(item_id): int(version) for item_id, version in rows}
+        return [(item_id, known[item_id]) for item_id in item_ids if item_id in known]
+
+    def _wanted(
+        self, statuses: Sequence[str], search: str | None, first: str | None, end: str | None
+    ) -> builtins.list[tuple[str, Sequence[object]]]:
+        wanted: builtins.list[tuple[str, Sequence[object]]] = []
         if statuses:
             wanted.append((f"status IN ({', '.join('?' * len(statuses))})", statuses))
         if search is not None and self._table.label is not None:
             wanted.append(("label LIKE ? ESCAPE '!'", (f"%{_escape_like(search.lower())}%",)))
-        if after is not None:
-            wanted.append(("id > ?" if oldest_first else "id < ?", (after,)))
         if first is not None:
             wanted.append(("id >= ?", (first,)))
         if end is not None:
             wanted.append(("id < ?", (end,)))
-        found = self._sql(_FOUND).replace("{wanted}", " AND ".join(condition for condition, _ in wanted) or "1 = 1")
-        found = found.replace("{order}", "ASC" if oldest_first else "DESC")
-        rows = await self._fetch(found, *chain.from_iterable(values for _, values in wanted), limit)
-        return [(item_id, version) for item_id, version in rows]
+        return wanted
 
     async def labels(self, start: str) -> list[str]:
         """Return the labels that begin with a text, whatever its case."""
@@ -369,3 +387,8 @@ def _escape_like(words: str) -> str:
 @cache
 def _sql(statement: str, table: str) -> str:
     return statement.replace("{table}", table)
+
+
+def joined(wanted: Sequence[tuple[str, Sequence[object]]]) -> str:
+    """Return conditions as one."""
+    return " AND ".join(condition for condition, _ in wanted) or "1 = 1"

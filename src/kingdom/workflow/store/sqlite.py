@@ -43,6 +43,9 @@ class SqliteSession:
 
     row_lock = ""  # there is only one writer
     nests_inserts = False
+    first_line = "substr({text}, 1, instr({text} || char(10), char(10)) - 1)"
+    other_lines = "substr({text}, instr({text} || char(10), char(10)) + 1)"
+    joined_ids = "group_concat(id)"
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection

@@ -1,0 +1,1 @@
+"""Export and remove everything that a court knows about a person or a repository."""
