@@ -25,8 +25,8 @@ def test_a_machine_joins_works_for_the_court_and_leaves(tmp_path: Path, postgres
     done = kingdom("init", str(seat.root), "--database", postgres_url, "--machine", "seat", "--general", "gen-briefing")
     assert done.returncode == 0, done.stderr
     assert "kingdom join" in done.stdout
-    settings = seat.root / "config" / "system.yaml"
-    settings.write_text(settings.read_text().replace("  name: seat\n", "  name: seat\n  generals: []\n"))
+    settings = seat.root / "config" / "machine.yaml"
+    settings.write_text(settings.read_text().replace("name: seat\n", "name: seat\ngenerals: []\n"))
     (seat.root / "worker.py").write_text("")
     scripted = {"name": "scripted", "options": {"script": [{"result": {"status": "success", "summary": "it is done"}}]}}
     seat.install("gen-test", engine=scripted)
@@ -69,6 +69,8 @@ def test_a_machine_joins_works_for_the_court_and_leaves(tmp_path: Path, postgres
             ["join", "{url}", "--name", "Builder 2"],
             "--name 'Builder 2': small letters, digits and -, such as builder-2",
         ),
+        (["join", "{url}", "--labels", "gpu,Big Disk"], "--labels 'Big Disk': small letters, digits and -"),
+        (["join", "{url}", "--standby", "--generals", "gen-x"], "--standby runs no generals"),
         (["join", "sqlite:///x.db"], "is not a PostgreSQL: postgresql://host/database"),
         (["join", "postgresql://me:secret@db.example/court"], "put the URL into an environment variable"),
         (["join", "--database-env", "NO_SUCH_NAME"], "the environment variable NO_SUCH_NAME is not set"),
@@ -101,8 +103,49 @@ def test_a_court_on_one_machine_has_no_machines(tmp_path: Path) -> None:
 def test_the_first_machine_cannot_leave_and_an_unknown_one_cannot_be_removed(tmp_path: Path, postgres_url: str) -> None:
     court = Court(tmp_path / "court")
     assert kingdom("init", str(court.root), "--database", postgres_url, "--machine", "seat").returncode == 0
-    assert "seat is the first machine of the court, which cannot leave" in court.run("leave").stderr
+    assert "seat leads the court, and no other machine stands by" in court.run("leave").stderr
     assert "the court has no machine 'x'" in court.run("machines", "remove", "x", "--yes").stderr
     assert "seat is this machine: kingdom leave" in court.run("machines", "remove", "seat", "--yes").stderr
     done = kingdom("init", str(tmp_path / "other"), "--database", postgres_url)
     assert "the database has a court already, whose first machine is seat" in done.stderr
+
+
+def test_a_machine_joins_with_a_role_of_its_own_and_is_shut_out(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seat, builder = Court(tmp_path / "seat"), Court(tmp_path / "builder")
+    done = kingdom("init", str(seat.root), "--database", postgres_url, "--machine", "seat")
+    assert done.returncode == 0, done.stderr
+    settings = seat.root / "config" / "machine.yaml"
+    settings.write_text(settings.read_text().replace("name: seat\n", "name: seat\ngenerals: []\n"))
+    scripted = {"name": "scripted", "options": {"script": [{"result": {"status": "success", "summary": "it is done"}}]}}
+    seat.install("gen-test", engine=scripted)
+    with seat.up():
+        seat.wait_for_roles("king", "link")
+        until(lambda: seat.run("machines", "add", "builder-2", "--generals", "gen-test").returncode == 0, "the package")
+        done = seat.run("machines", "add", "builder-2", "--generals", "gen-test")
+        assert "builder-2 may run gen-test. On that machine:" in done.stdout
+        (line,) = [line for line in done.stdout.splitlines() if "export KINGDOM_DATABASE=" in line]
+        url = line.partition("=")[2].strip("'")
+        monkeypatch.setenv("KINGDOM_DATABASE", url)
+        join = ("join", "--database-env", "KINGDOM_DATABASE", "--dir", str(builder.root))
+        done = kingdom(*join, "--name", "builder-3")
+        assert "is that of builder-2: join with --name builder-2" in done.stderr
+        done = kingdom(*join, "--name", "builder-2")
+        assert done.returncode == 0, done.stderr
+        assert "generals: gen-test\n" in done.stdout
+        with builder.up():
+            builder.wait_for_roles("link", "gen-test")
+            done = seat.run("emit", "test.work", "--wait")
+            assert "success. it is done" in done.stdout, done.stderr
+            assert "builder-2" in builder.run("machines", "ls").stdout
+            for command in (["machines", "add", "x"], ["machines", "remove", "seat", "--yes"]):
+                done = builder.run(*command)
+                assert "builder-2 runs generals only: run this on the machine that leads" in done.stderr
+            done = seat.run("machines", "remove", "builder-2", "--yes")
+            assert done.returncode == 0, done.stderr
+            assert "cannot connect to" in builder.run("status").stdout
+        done = builder.run("machines", "ls")
+        assert done.returncode == 1
+        assert "It was removed from the court, or its password was changed" in done.stderr
+        assert url.partition("//")[2].partition("@")[0] not in done.stderr

@@ -115,6 +115,10 @@ def test_a_person_s_token_is_made_used_listed_and_revoked_by_the_command_line(tm
         assert (listed["name"], listed["role"]) == ("ann", "answer")
         assert listed["last_used_at"] is not None
         assert "ann" in kingdom("token", "ls", *at).stdout
+        assert kingdom("token", "role", "ann", "operate", *at).stdout == "ann has the role operate now\n"
+        assert session().json()["data"]["role"] == "operate"
+        assert kingdom("token", "role", "ann", "king", *at).returncode == 2
+        assert kingdom("token", "role", "bob", "look", *at).stderr.startswith("error: there is no token of 'bob'")
         assert kingdom("token", "rm", "ann", *at).returncode == 0
         assert session().status_code == 401
         gone = kingdom("token", "rm", "ann", *at)

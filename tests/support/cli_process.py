@@ -5,9 +5,12 @@ Importing this module imports all that; it is for the process that is forked.
 
 from __future__ import annotations
 
+import gc
 import io
 import os
+import pkgutil
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import asyncpg  # noqa: F401 - imported for the forks
@@ -18,9 +21,22 @@ import rich.table  # noqa: F401
 
 import kingdom.cli.app
 import kingdom.cli.session
-import kingdom.court.bootstrap
 import kingdom.workflow.context  # noqa: F401
 from kingdom.cli import main
+
+_PACKAGES = (
+    "kingdom.bus.transports.files",
+    "kingdom.bus.transports.postgresql",
+    "kingdom.bus.transports.sqlite",
+    "kingdom.cli.bus",
+    "kingdom.cli.court",
+    "kingdom.cli.workflow",
+    "kingdom.court",
+)
+for _package in map(import_module, _PACKAGES):
+    for _module in pkgutil.walk_packages(_package.__path__, f"{_package.__name__}."):
+        import_module(_module.name)
+gc.freeze()  # the collector of a fork would copy all this
 
 
 def run(folder: Path, working: str, arguments: list[str]) -> None:

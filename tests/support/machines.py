@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from kingdom.court.bootstrap import make_role, open_services
 from kingdom.court.commands import inject_event
+from kingdom.court.config import load_system
 from kingdom.court.home import Home
 from kingdom.court.init_home import HomeChoices, SharedQueues
 from kingdom.court.loop import Services, run_role
 from kingdom.court.machines.joining import create_first_machine, join_court
+from kingdom.court.machines.rights import Rights
 from kingdom.court.queues import TASKS
 from kingdom.court.soldiers import all_soldiers
+from tests.support.command import COMMAND, environment
 from tests.support.courts import PATIENCE
 
 ENDLESS = ["/bin/sh", "-c", "echo 'This takes long'; exec sleep 600"]
@@ -32,12 +37,45 @@ ASKS = {
 }
 
 
+COUNTING_WORKER = """\
+import json, os, sys, time
+task = json.load(open(".kingdom-task.json"))["task_id"]
+with open(sys.argv[1], "a") as file:
+    file.write(task + "\\n")
+time.sleep(0.3)
+json.dump({"status": "success", "summary": "done"}, open(os.environ["KINGDOM_RESULT_PATH"], "w"))
+"""  # a soldier that writes its task down, in the file that it is given
+
+
+async def kingdom_up(home: Home) -> asyncio.subprocess.Process:
+    """``kingdom up`` for a home, without a dashboard; what it says is in ``up.txt``."""
+    with (home.root / "up.txt").open("a") as log:
+        return await asyncio.create_subprocess_exec(
+            *COMMAND,
+            "up",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment(KINGDOM_HOME=str(home.root), KINGDOM_WEB="off"),
+            start_new_session=True,
+        )
+
+
+def install_counting(home: Home, folder: Path) -> Path:
+    """Install ``gen-work``, whose soldiers write their tasks down; return the file with them."""
+    (folder / "worker.py").write_text(COUNTING_WORKER)
+    done = folder / "done.txt"
+    install(home, "gen-work", "command", argv=[sys.executable, str(folder / "worker.py"), str(done)])
+    return done
+
+
 class Machine:
     """One machine: its home, and the roles that run now."""
 
     def __init__(self, home: Home, services: Services) -> None:
         self.home = home
         self.services = services
+        self.url = load_system(home).queue_url(home)
         self._running: dict[str, tuple[asyncio.Event, asyncio.Task[None]]] = {}
 
     def start(self, *names: str) -> None:
@@ -131,8 +169,11 @@ async def first_machine(root: Path, url: str) -> AsyncIterator[Machine]:
 
 @contextlib.asynccontextmanager
 async def joined_machine(root: Path, url: str, name: str, **options: Any) -> AsyncIterator[Machine]:
-    """A further machine, after the first one has published its generals."""
-    result, _ = await join_court(root, SharedQueues(name, url=url, joined=True, **options), force=False)
+    """A further machine, after the first one has published its generals. It has a role of the database of its own."""
+    own = await Rights(url).add(name, options.get("generals"))
+    assert own is not None
+    own = own.replace(urlsplit(own).password or "", "")  # it is not needed on this machine, nor allowed in a file
+    result, _ = await join_court(root, SharedQueues(name, url=own, joined=True, **options), force=False)
     async with _opened(result.home) as machine:
         yield machine
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from kingdom.bus import EventBus
-from kingdom.court.config import ConfigSection
+from kingdom.court.config_parts import ConfigSection
 from kingdom.court.home import Home
 from kingdom.court.loop import Services
 from kingdom.court.queues import declare_queues, open_queues

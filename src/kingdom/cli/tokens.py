@@ -21,7 +21,7 @@ _ROLE_NAMES = ("look", "answer", "operate", "own")
 
 @group("token")
 def app() -> None:
-    """Manage access tokens of people: add, list, revoke.
+    """Manage access tokens of people: add, list, change, revoke.
 
     Each has a name, which signs what the person does, and a role: look (see everything), answer (also answer
     questions), operate (also run, retry, cancel and change), own (also install generals and manage tokens).
@@ -78,6 +78,28 @@ def ls(home: Path | None, json: bool) -> None:
 
 @command()
 @argument("name", metavar="NAME", help="The name of the person.")
+@argument("role", metavar="ROLE", type=click.Choice(_ROLE_NAMES), help="What they may do from now on.")
+@workflow_home_option
+@json_option
+def role(name: str, role: Any, home: Path | None, json: bool) -> None:
+    """Change the role of a person. Their token stays valid.
+
+    A running server applies it at once: open pages load again within a second, and streams are closed.
+    """
+    from kingdom.web.security.tokens import TokenStore
+
+    root = _root(home)
+    with errors_reported():
+        TokenStore(root).change_role(name, role)
+    _record(root, "changeTokenRole", name)
+    if json:
+        output.print_json({"name": name, "role": role})
+    else:
+        output.say(f"{name} has the role {role} now")
+
+
+@command()
+@argument("name", metavar="NAME", help="The name of the person.")
 @workflow_home_option
 @json_option
 def rm(name: str, home: Path | None, json: bool) -> None:
@@ -122,5 +144,5 @@ def _document(token: AccessToken) -> dict[str, Any]:
     }
 
 
-for _command in (add, ls, rm):
+for _command in (add, ls, role, rm):
     app.add_command(_command)

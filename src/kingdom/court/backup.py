@@ -35,18 +35,22 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from kingdom import __version__
 from kingdom.agents.processes import is_running
 from kingdom.base.files import sync_directory
-from kingdom.court.config import load_system
+from kingdom.court.config import MACHINE_FILE, load_system
 from kingdom.court.errors import CourtError
+from kingdom.court.home import MARKER, Home
+from kingdom.court.machines.own_lead import forget_holder
 from kingdom.court.supervisor.record import ProcessHandle, running_supervisor
 
 if TYPE_CHECKING:
-    from kingdom.court.home import Home
+    from kingdom.court.database_backup import DatabaseSnapshot
 
-FORMAT: Final = 1  # of the archive; a newer one is refused
+FORMAT: Final = 2  # of the archive; a newer one is refused. 1: without a database
 _ABOUT: Final = "kingdom-backup.json"  # the first file of an archive
 _FILES: Final = "home/"  # the folder of everything else in it
+_DATABASE: Final = "database"  # the folder of the queues, if they are in a database
 _STAGING: Final = ".backup-"
 _GIT_FOLDERS: Final = ("workspace", "workflows/clones", "workflows/worktrees", "workflows/workspaces")
+_POSTGRESQL: Final = ("postgresql:", "postgres:")
 _STORE_VARIABLE: Final = "KINGDOM_WORKFLOW_STORE"
 _LEFT_OUT: Final = ("state/supervisor/pid.json", "state/web/server.json")  # of processes that will not be there
 _TAKEN_AT_ONCE: Final = ("state/chamberlain/rollups.db",)  # databases that must agree with the other files
@@ -82,6 +86,8 @@ class BackupInfo:
     """The path of the home; worktrees and records name it."""
     files: int
     bytes: int
+    rows: int = 0
+    """Of the queues, if they are in a database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,7 @@ class MadeBackup:
 
 def make_backup(home: Home, target: Path) -> MadeBackup:
     """Store everything of a home in a file, which appears when it is complete."""
-    _check_all_is_here(home)
+    url = _database_url(home)
     if target.exists():
         raise BackupFailed(f"{target} exists already: name another file")
     if target.absolute().is_relative_to(home.root):
@@ -109,16 +115,21 @@ def make_backup(home: Home, target: Path) -> MadeBackup:
         if not is_running(int(left.name.split("-")[1]), None):
             shutil.rmtree(left, ignore_errors=True)
     staging = Path(tempfile.mkdtemp(prefix=f"{_STAGING}{os.getpid()}-", dir=home.root))
+    rows_folder = Path(f"{staging}-{_DATABASE}")
     partial = target.with_name(f".{target.name}.partial")
     try:
-        with _stopped(home) as pause:
-            taken = dict(_take(home.root, staging))
+        with contextlib.nullcontext() if url is None else _snapshot(url) as database:
+            with _stopped(home) as pause:
+                if database is not None:
+                    database.take()
+                taken = dict(_take(home.root, staging))
+            rows = 0 if database is None else database.write(rows_folder)
         for name in taken:
             if name in _TAKEN_AT_ONCE:
                 taken[name] = _merge_log(staging / name)
             elif _is_database(staging / name):
                 taken[name] = _copy_database(home.root / name, staging / name)
-        info = _write(partial, home, staging, taken)
+        info = _write(partial, home, staging, taken, rows_folder, rows)
         with partial.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             os.fsync(file.fileno())
@@ -129,19 +140,28 @@ def make_backup(home: Home, target: Path) -> MadeBackup:
     finally:
         partial.unlink(missing_ok=True)
         shutil.rmtree(staging, ignore_errors=True)
+        shutil.rmtree(rows_folder, ignore_errors=True)
     return MadeBackup(str(target), info, digest, pause.seconds)
 
 
-def _check_all_is_here(home: Home) -> None:
-    """Raise if a part of the court is in a database elsewhere: a backup without it would be worth little."""
-    workflows = os.environ.get(_STORE_VARIABLE)
-    for what, url in (("queues are", load_system(home).queue_url(home)), ("workflows are", workflows)):
+def _database_url(home: Home) -> str | None:
+    """Return the URL of queues in PostgreSQL. Raise if a part of the court is in a database that is not covered."""
+    workflows, queues = os.environ.get(_STORE_VARIABLE), load_system(home).queue_url(home)
+    covered = queues.startswith(_POSTGRESQL)
+    for what, url in (("queues are", None if covered else queues), ("workflows are", workflows)):
         if url and not url.startswith((f"files://{home.root}/", f"sqlite://{home.root}/")):
             kind = url.partition(":")[0]
             raise BackupFailed(
                 f"the {what} in a {kind} database outside of {home.root}: stop the court, and back up that database "
                 "and a copy of the home together"
             )
+    return queues if covered else None
+
+
+def _snapshot(url: str) -> DatabaseSnapshot:
+    from kingdom.court.database_backup import DatabaseSnapshot  # needs a driver that only the extra postgres brings
+
+    return DatabaseSnapshot(url)
 
 
 @dataclass(slots=True)
@@ -235,9 +255,10 @@ def _copy_database(source: Path, link: Path) -> int:
     return link.stat().st_size
 
 
-def _write(partial: Path, home: Home, staging: Path, taken: Mapping[str, int]) -> BackupInfo:
+def _write(partial: Path, home: Home, staging: Path, taken: Mapping[str, int], database: Path, rows: int) -> BackupInfo:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    info = BackupInfo(FORMAT, __version__, now, str(home.root), len(taken), sum(taken.values()))
+    version = FORMAT if database.exists() else 1
+    info = BackupInfo(version, __version__, now, str(home.root), len(taken), sum(taken.values()), rows)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it has the tokens of the home
     with (
         os.fdopen(descriptor, "wb") as raw,
@@ -245,6 +266,8 @@ def _write(partial: Path, home: Home, staging: Path, taken: Mapping[str, int]) -
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
     ):
         _add_bytes(archive, _ABOUT, json.dumps(asdict(info), indent=2).encode())
+        for file in sorted(database.iterdir()) if database.exists() else ():
+            _add_file(archive, file, f"{_DATABASE}/{file.name}", file.stat().st_size)
         for folder in sorted({str(path.relative_to(staging)) for path in staging.rglob("*") if path.is_dir()}):
             _add_entry(archive, staging / folder, f"{_FILES}{folder}")
         for name, size in taken.items():
@@ -308,8 +331,11 @@ def _add_steady(archive: tarfile.TarFile, path: Path, name: str) -> None:
 # ── restoring ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def restore_backup(source: Path, root: Path) -> BackupInfo:
-    """Unpack a backup to the path it was made at, which must be empty or missing. All of it appears, or nothing."""
+def restore_backup(source: Path, root: Path, database: str | None = None) -> BackupInfo:
+    """Unpack a backup to the path it was made at, which must be empty or missing. All of it appears, or nothing.
+
+    Queues that were in a database are restored to the one that the configuration names, or to ``database``.
+    """
     root = root.absolute()
     if root.exists() and any(root.iterdir()):
         raise BackupFailed(f"{root} is not empty: move what is there away first (nothing was changed)")
@@ -320,6 +346,10 @@ def restore_backup(source: Path, root: Path) -> BackupInfo:
     try:
         with source.open("rb") as raw, gzip.open(raw) as packed:
             info = _unpack(packed, partial, root)  # type: ignore[arg-type]
+        if info.format > 1:
+            _restore_queues(partial, database)
+        elif database is not None:
+            raise BackupFailed("its queues were files: leave out the database")
         if root.exists():
             root.rmdir()
         partial.rename(root)
@@ -347,13 +377,46 @@ def _unpack(packed: IO[bytes], partial: Path, root: Path) -> BackupInfo:
             if entry.name == _ABOUT:
                 continue
             name = PurePosixPath(entry.name)
-            if name.parts[0] != _FILES.rstrip("/") or ".." in name.parts:
+            if name.parts[0] not in (_FILES.rstrip("/"), _DATABASE) or ".." in name.parts:
                 raise BackupFailed(f"it has a file outside of the home: {entry.name!r:.200}")
+            if name.parts[0] == _DATABASE:
+                entry.name = f"{_STAGING}{name}"
+                archive.extract(entry, partial, filter="tar")
+                continue
             entry.name = str(PurePosixPath(*name.parts[1:])) if len(name.parts) > 1 else "."
             archive.extract(entry, partial, filter="tar")
     while packed.read(_CHUNK_BYTES):  # to its end, where its checksum is
         pass
     return info
+
+
+def _restore_queues(partial: Path, database: str | None) -> None:
+    """Put the queues into their database. They are there before the home is: an interrupted restore is repeated."""
+    from kingdom.court.database_backup import restore_database
+
+    folder = partial / f"{_STAGING}{_DATABASE}"
+    home = Home(partial)
+    if database is not None:
+        _name_database(home, database)
+    forget_holder(home)  # it is another home, which must not hold the lead of the one that was backed up
+    restore_database(load_system(home).queue_url(home), folder)
+    shutil.rmtree(folder)
+
+
+def _name_database(home: Home, url: str) -> None:
+    """Have the restored configuration name another database."""
+    system = load_system(home)
+    section, machine = system.queue, system.machine
+    variable = section.transport_env or (None if machine is None else machine.database_env)
+    if variable is not None:
+        raise BackupFailed(
+            f"its configuration takes the URL of the database from {variable}: set that variable instead"
+        )
+    for path in (home.root / MARKER, home.config / MACHINE_FILE):
+        if path.exists():
+            path.write_text(path.read_text().replace(system.queue_url(home), url))
+    if load_system(home).queue_url(home) != url:
+        raise BackupFailed(f"{MARKER} cannot be changed to name another database: restore it where it was")
 
 
 def _read_info(document: Any) -> BackupInfo:
@@ -363,4 +426,4 @@ def _read_info(document: Any) -> BackupInfo:
         raise BackupFailed(
             f"it was made by Kingdom {document.get('version')}: restore it with that version or a later one"
         )
-    return BackupInfo(**{name: document.get(name) for name in BackupInfo.__slots__})  # type: ignore[arg-type]
+    return BackupInfo(**{name: document[name] for name in BackupInfo.__slots__ if name in document})

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError, InvalidConfig
-from kingdom.court.loop import Services
+from kingdom.court.loop import LINK, Services
 from kingdom.court.machines.capacity import load_machine
 from kingdom.court.queues import declare_queues, open_queues
 from kingdom.journal import Journal
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kingdom.agents.sandbox.sandbox import Sandbox
     from kingdom.court.config import SystemConfig
     from kingdom.court.home import Home
-    from kingdom.court.loop import Role
+    from kingdom.court.loop import LeadCheck, Role
 
 # The fixed roles in the order in which they stop: first the one that brings in work, then the one that dispatches it.
 # The generals stop between king and envoy, so that the envoy still sends their last reports.
@@ -44,7 +44,6 @@ _ROLE_MODULES: Final = {
     "envoy": "kingdom.court.envoy.role",
     "chamberlain": "kingdom.court.chamberlain",
 }
-LINK: Final = "link"  # the role that connects the machines of a court
 ROLES_GROUP: Final = "kingdom.court.roles"
 _OFF_VALUES: Final = ("off", "no", "false", "0")
 
@@ -58,15 +57,30 @@ class UnknownRole(CourtError):
 @contextlib.asynccontextmanager
 async def open_services(home: Home, clock: Callable[[], float] = time.time) -> AsyncIterator[Services]:
     """Open the services that every role gets, and declare the queues. Close the services on exit."""
-    url = load_system(home).queue_url(home)
+    system = load_system(home)
+    url = system.queue_url(home)
     home.logs.mkdir(parents=True, exist_ok=True)
     journal = Journal(home.journal, clock)
     try:
-        async with open_queues(url) as bus:
+        async with open_queues(url) as bus, _lead_check(home, url, system) as lead:
             await declare_queues(bus)
-            yield Services(home, bus, journal, clock)
+            yield Services(home, bus, journal, clock, lead)
     finally:
         journal.close()
+
+
+@contextlib.asynccontextmanager
+async def _lead_check(home: Home, url: str, system: SystemConfig) -> AsyncIterator[LeadCheck | None]:
+    if system.machine is None or system.machine.joined:
+        yield None
+        return
+    from kingdom.court.machines.guard import LeadGuard
+
+    guard = LeadGuard(home, url, system.machine.name)
+    try:
+        yield guard
+    finally:
+        await guard.close()
 
 
 def available_roles(home: Home | None = None) -> list[str]:

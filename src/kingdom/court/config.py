@@ -1,4 +1,4 @@
-"""``config/system.yaml``, and what the models of all configuration files share.
+"""``config/system.yaml``.
 
 A configuration file is YAML, and is read into a model that defines its keys and their limits. Secrets never stand in
 these files: a file names the environment variable that holds one.
@@ -14,18 +14,13 @@ from zoneinfo import ZoneInfo
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
-    GetJsonSchemaHandler,
     StringConstraints,
     Tag,
     field_validator,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from kingdom.agents.port import SandboxMode
 from kingdom.agents.sandbox.egress import HostRule
@@ -33,6 +28,8 @@ from kingdom.agents.sandbox.limits import DEFAULTS as DEFAULT_LIMITS
 from kingdom.agents.sandbox.limits import DISK, FILE_SIZE, MEMORY, OPEN_FILES, PROCESSES
 from kingdom.base.forms import form
 from kingdom.base.yamlfile import YamlProblem, load_yaml
+from kingdom.court.config_parts import ConfigSection, EnvName, ShortFormSection
+from kingdom.court.config_web import WebSection
 from kingdom.court.errors import CourtError, InvalidConfig
 from kingdom.court.home import MARKER
 from kingdom.gitops.commits import CommitAuthor
@@ -40,51 +37,12 @@ from kingdom.gitops.credentials import check_host
 from kingdom.gitops.settings import DEFAULT_MAX_FILE_MB, GitSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from kingdom.court.home import Home
 
 
-EnvName = Annotated[
-    str,
-    StringConstraints(
-        pattern=form(r"^[A-Z_][A-Z0-9_]*$", "the name of a variable, such as GITHUB_TOKEN"), max_length=100
-    ),
-]
-"""The name of an environment variable."""
-
-
-class ConfigSection(BaseModel):
-    """A section of a configuration file: immutable; unknown keys and wrong types are errors.
-
-    Types are strict, because YAML has its own: ``concurrency: yes`` is not 1.
-    """
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        defer_build=True,  # most commands use few of the models: each is compiled when it is used
-    )
-
-
 C = TypeVar("C", bound=ConfigSection)
-
-
-class ShortFormSection(ConfigSection):
-    """A section that can also be a single string: the value of the key that ``short_form`` names."""
-
-    short_form: ClassVar[str]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _spell_out(cls, value: Any) -> Any:
-        return {cls.short_form: value} if isinstance(value, str) else value
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        schema = handler.resolve_ref_schema(handler(core))
-        short = schema["properties"][cls.short_form]
-        return {"anyOf": [{**short, "description": f"Short form: only {cls.short_form!r}."}, schema]}
 
 
 def check_timezone(name: str) -> str:
@@ -115,12 +73,6 @@ def court_zone(home: Home) -> ZoneInfo:
 Locale = Literal["en", "ko"]
 Host = Literal["process", "tmux"]
 Usd = Annotated[float, Field(ge=0)]
-HostName = Annotated[
-    str,
-    StringConstraints(
-        pattern=form(r"^[A-Za-z0-9._:\-\[\]]+$", "the name of a host, such as api.example.com"), max_length=255
-    ),
-]
 EngineName = Annotated[
     str,
     StringConstraints(
@@ -341,23 +293,6 @@ class SandboxSection(ShortFormSection):
     limits: SandboxLimits = Field(default_factory=SandboxLimits)
 
 
-class WebSection(ConfigSection):
-    """The web server: the dashboard, the API, live events."""
-
-    enabled: bool = True
-    """Whether it is part of ``kingdom up``. ``KINGDOM_WEB=off`` in the environment disables it as well."""
-    host: str = Field(default="127.0.0.1", max_length=255)
-    """The address it listens on. Any address but loopback is open to the network, and needs ``allowed_hosts``."""
-    port: int = Field(default=8700, ge=0, le=65535)
-    """0 chooses a free port."""
-    allowed_hosts: list[HostName] = Field(default_factory=list, max_length=100)
-    """Additional host names, for example behind a proxy: the name in the address bar, without the port."""
-    requests_per_second: float = Field(default=50.0, gt=0, le=100_000)
-    """The average rate of one token; bursts of four times as many are allowed."""
-    idle_seconds: float = Field(default=60.0, ge=1, le=24 * 3600)
-    """A live connection is closed when its client is silent for this long."""
-
-
 MachineName = Annotated[
     str,
     StringConstraints(
@@ -366,21 +301,33 @@ MachineName = Annotated[
 ]
 
 
+MACHINE_FILE: Final = "machine.yaml"
+"""In ``config/``: the section of this machine alone. The other files there are the same on all that may lead."""
+_NO_SHARED_QUEUES: Final = "a court on several machines has its queues in PostgreSQL: set queue.transport"
+
+
 class MachineSection(ConfigSection):
     """This machine, in a court on several machines."""
 
     name: MachineName
     """Its name in the court."""
     joined: bool = False
-    """Whether it has joined a court: it runs generals only. The first machine has the other roles."""
+    """Whether it has joined a court: it runs generals only. The machine that leads has the other roles."""
     generals: list[EngineName] | None = None
     """The generals that run on this machine. None: all of them."""
+    database: str | None = None
+    """The URL of the court's database as this machine reaches it. None: as ``queue`` says."""
+    database_env: str | None = None
+    """The environment variable that holds that URL."""
     soldiers: int | None = Field(default=None, ge=1, le=1000)
     """How many soldiers run on this machine at once. None: as many as the generals' manifests allow."""
 
-    def runs(self, general: str) -> bool:
-        """Whether a general runs on this machine."""
-        return self.generals is None or general in self.generals
+    labels: list[MachineName] = Field(default_factory=list, max_length=50)
+    """What this machine has, such as ``gpu``. A general whose ``runs_on`` names labels runs where all of them are."""
+
+    def runs(self, general: str, labels: Collection[str]) -> bool:
+        """Whether a general that needs some labels runs on this machine."""
+        return (self.generals is None or general in self.generals) and set(labels) <= set(self.labels)
 
 
 class SystemConfig(ConfigSection):
@@ -411,20 +358,33 @@ class SystemConfig(ConfigSection):
 
     @model_validator(mode="after")
     def _shared_queues(self) -> SystemConfig:
-        if self.machine is not None and self.queue.transport is None and self.queue.transport_env is None:
-            raise ValueError("machine: a court on several machines has its queues in PostgreSQL: set queue.transport")
+        if self.machine is not None and not self.has_shared_queues:
+            raise ValueError(f"machine: {_NO_SHARED_QUEUES}")
         return self
+
+    @property
+    def has_shared_queues(self) -> bool:
+        """Whether the queues are named by a URL, as a court on several machines needs it."""
+        return any(found is not None for found in self._queue_place())
+
+    def _queue_place(self) -> tuple[str | None, str | None]:
+        """Return the URL of the queues and the variable that holds it: those of this machine, or of the court."""
+        own = self.machine
+        if own is not None and (own.database is not None or own.database_env is not None):
+            return own.database, own.database_env
+        return self.queue.transport, self.queue.transport_env
 
     def queue_url(self, home: Home) -> str:
         """Return the URL of the queues. Raises :class:`InvalidConfig` when ``transport_env`` is not set."""
-        if self.queue.transport_env is not None:
-            if url := os.environ.get(self.queue.transport_env):
-                return url
-            raise InvalidConfig(
-                f"{home.root / MARKER}: queue.transport_env names {self.queue.transport_env}, "
-                "but that environment variable is not set: set it to the URL of the database"
-            )
-        return self.queue.transport or home.queue_url
+        url, variable = self._queue_place()
+        if variable is None:
+            return url or home.queue_url
+        if named := os.environ.get(variable):
+            return named
+        raise InvalidConfig(
+            f"{home.root / MARKER}: queue.transport_env names {variable}, "
+            "but that environment variable is not set: set it to the URL of the database"
+        )
 
 
 class WorkflowSettings(ConfigSection):
@@ -439,8 +399,17 @@ def load_workflow_settings(path: Path) -> WorkflowSettings:
 
 
 def load_system(home: Home) -> SystemConfig:
-    """Read ``config/system.yaml``. Raises :class:`InvalidConfig` with every problem, its file and its line."""
-    return _load(home.root / MARKER, SystemConfig)
+    """Read ``config/system.yaml``, with the ``machine`` section from this machine's own file if it has one.
+
+    Raises :class:`InvalidConfig` with every problem, its file and its line.
+    """
+    system, own = _load(home.root / MARKER, SystemConfig), home.config / MACHINE_FILE
+    if not own.exists():
+        return system
+    merged = system.model_copy(update={"machine": _load(own, MachineSection)})
+    if not merged.has_shared_queues:
+        raise InvalidConfig(f"{own}: {_NO_SHARED_QUEUES}")
+    return merged
 
 
 def _load(path: Path, model: type[C]) -> C:

@@ -169,9 +169,18 @@ async def run_checks(home: Home, clock: Callable[[], float]) -> list[Check]:
     return checks
 
 
+def _in_database(home: Home) -> bool:
+    """Whether the queues are named by a URL; False when the configuration is invalid, which another check reports."""
+    try:
+        return load_system(home).has_shared_queues
+    except CourtError:
+        return False
+
+
 def _check_folders(home: Home) -> list[Check]:
     found = []
-    for folder in (home.queue, home.state, home.logs, home.memory, home.workspace, home.config):
+    queues = [] if _in_database(home) else [home.queue]
+    for folder in (*queues, home.state, home.logs, home.memory, home.workspace, home.config):
         name = folder.name + "/"
         if not folder.is_dir():
             found.append(

@@ -33,6 +33,18 @@ class AlreadyRunning(CourtError):
     code = "ALREADY_RUNNING"
 
 
+class MachineRefused(CourtError):
+    """A machine may not take part in the court."""
+
+    code = "MACHINE_REFUSED"
+
+
+class NotLeading(CourtError):
+    """Another machine leads the court, or this one cannot be sure that it still does."""
+
+    code = "NOT_LEADING"
+
+
 class InvalidConfig(CourtError):
     """An invalid configuration file. The message has a line for each problem: ``file:line: what``."""
 

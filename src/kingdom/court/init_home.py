@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from kingdom.base.files import write_atomic
 from kingdom.bus.eventbus import redact_url
-from kingdom.court.config import check_timezone, load_system
+from kingdom.court.config import MACHINE_FILE, check_timezone, load_system
 from kingdom.court.errors import CourtError
 from kingdom.court.home import MARKER, Home
 from kingdom.court.packages.installed import MANIFEST_FILE
@@ -75,6 +75,7 @@ class SharedQueues:
     joined: bool = False
     generals: tuple[str, ...] | None = None
     soldiers: int | None = None
+    labels: tuple[str, ...] = ()
 
     @property
     def database(self) -> str:
@@ -91,13 +92,25 @@ class SharedQueues:
             )
         return url
 
-    def settings(self) -> str:
+    def queue_settings(self) -> str:
         """Return the settings for the end of ``config/system.yaml``."""
         place = f"transport: {self.url}" if self.url is not None else f"transport_env: {self.url_env}"
-        lines = ["queue:", f"  {place}", "machine:", f"  name: {self.machine}"]
-        lines += ["  joined: true"] if self.joined else []
-        lines += [f"  generals: [{', '.join(self.generals)}]"] if self.generals is not None else []
-        lines += [f"  soldiers: {self.soldiers}"] if self.soldiers is not None else []
+        return f"queue:\n  {place}\n"
+
+    def machine_settings(self) -> str:
+        """Return the text of ``config/machine.yaml``."""
+        place = f"database: {self.url}" if self.url is not None else f"database_env: {self.url_env}"
+        lines = ["# This machine, in a court on several machines.", f"name: {self.machine}", place]
+        lines += ["joined: true              # it runs generals only"] if self.joined else []
+        if self.generals is not None:
+            named = f"generals: [{', '.join(self.generals)}]"
+            lines.append(f"{named.ljust(25)} # that run here; without this key all of them")
+        lines += (
+            [f"labels: [{', '.join(self.labels)}]".ljust(25) + " # for generals that demand them"]
+            if self.labels
+            else []
+        )
+        lines += [f"soldiers: {self.soldiers}".ljust(26) + "# at once"] if self.soldiers is not None else []
         return "\n".join(lines) + "\n"
 
 
@@ -125,7 +138,7 @@ class HomeChoices:
         """Return the text of a configuration file with the choices in it."""
         if template == "system.yaml":
             text = text.replace("\nlocale: en ", f"\nlocale: {self.locale} ", 1)
-            return text if self.shared is None else f"{text}\n{self.shared.settings()}"
+            return text if self.shared is None else f"{text}\n{self.shared.queue_settings()}"
         section = ""
         if template == "sentinel.yaml" and self.repos:
             section = f"github:\n  notifications: false\n  repos: [{', '.join(self.repos)}]\n\n"
@@ -219,6 +232,11 @@ def _set_engine(manifest: Path, engine: str) -> None:
 
 
 def _make_files(result: InitResult, choices: HomeChoices) -> None:
+    machine = result.home.config / MACHINE_FILE
+    if choices.shared is not None and not machine.exists():  # first: without it the queues would not be shared
+        machine.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(machine, choices.shared.machine_settings())
+        result.added.append(f"config/{MACHINE_FILE}")
     for relative, template in _FILES.items():
         path = result.home.root / relative
         if os.path.lexists(path):

@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kingdom.base.backoff import backoff
 from kingdom.base.files import write_json
+from kingdom.base.inotify import FileWatcher
 from kingdom.base.locks import FileLock
-from kingdom.court.errors import AlreadyRunning
+from kingdom.court.errors import AlreadyRunning, NotLeading
 from kingdom.court.models import timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from kingdom.base.inotify import FileChange
     from kingdom.bus import EventBus
     from kingdom.court.home import Home
     from kingdom.journal import Journal
@@ -40,6 +42,7 @@ def remove_stale_temporaries(folder: Path) -> None:
                 path.unlink()
 
 
+LINK: Final = "link"  # the role that connects the machines of a court, and knows which of them leads
 _RETRY_SECONDS: Final = (1.0, 30.0)  # after a tick that raised: the first delay, and the longest
 current_role: Final = ContextVar[str | None]("current_role", default=None)
 """The role whose code is running: roles can share a process."""
@@ -68,14 +71,77 @@ class Role(Protocol):
         """Release all resources. Soldiers keep running."""
 
 
+class LeadCheck(Protocol):
+    """What a role asks in a court that another machine can take over."""
+
+    def check(self) -> None:
+        """Raise :class:`~kingdom.court.errors.NotLeading` when another machine may lead the court now."""
+
+    def workers(self, role: str) -> list[str]:
+        """Return the names under which a role claims: its own first, then those of processes that led before.
+
+        They differ, so that a process that was cut off cannot recall what its successor holds.
+        """
+
+    async def save(self, *paths: Path) -> None:
+        """Make files, or folders of files, available to the machine that would take over.
+
+        A role calls it before it does what others see. Raises :class:`~kingdom.court.errors.NotLeading`.
+        """
+
+    async def discard_copy(self) -> None:
+        """Remove the files of the court from the database, before they are changed; they are sent again later.
+
+        Raises :class:`~kingdom.court.errors.NotLeading` when another machine led the court last.
+        """
+
+
+class NoOtherMachine:
+    """The check of a court that no other machine can take over: it does nothing."""
+
+    def check(self) -> None:
+        """Do nothing."""
+
+    def workers(self, role: str) -> list[str]:
+        """Return the name of the role."""
+        return [role]
+
+    async def save(self, *paths: Path) -> None:
+        """Do nothing: the files are durable on this machine."""
+
+    async def discard_copy(self) -> None:
+        """Do nothing: there is none."""
+
+
 class Services:
     """What every role gets: home, queues, journal and clock."""
 
-    def __init__(self, home: Home, bus: EventBus, journal: Journal, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        home: Home,
+        bus: EventBus,
+        journal: Journal,
+        clock: Callable[[], float] = time.time,
+        lead: LeadCheck | None = None,
+    ) -> None:
         self.home = home
         self.bus = bus
         self.journal = journal
         self.clock = clock
+        self.lead: LeadCheck = lead or NoOtherMachine()
+
+
+def on_changes(folders: Iterable[Path], mask: int, changed: Callable[[list[FileChange]], None]) -> Callable[[], None]:
+    """Call ``changed`` when something happens in a folder, which is made if it is missing; return how to end that.
+
+    Without inotify nothing is called: the interval of a role is enough.
+    """
+    watch = FileWatcher(asyncio.get_running_loop())
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            watch.add(folder, mask, changed)
+    return watch.close
 
 
 async def run_role(role: Role, services: Services, stop: asyncio.Event) -> None:
@@ -99,14 +165,20 @@ async def run_role(role: Role, services: Services, stop: asyncio.Event) -> None:
 
 
 async def _run_loop(role: Role, services: Services, stop: asyncio.Event, woken: asyncio.Event) -> None:
-    path, began, failures = services.home.heartbeat(role.name), services.clock(), 0
+    path, began, failures, waits_for = services.home.heartbeat(role.name), services.clock(), 0, ""
     stopping = asyncio.ensure_future(stop.wait())
     try:
         while not stop.is_set():
             woken.clear()
             try:
+                if role.name != LINK:
+                    services.lead.check()
                 wait = await role.tick()
-                failures = 0
+                failures, waits_for = 0, ""
+            except NotLeading as error:
+                if str(error) != waits_for:
+                    log.warning("%s: %s", role.name, error)
+                wait, waits_for = _RETRY_SECONDS[0], str(error)
             except Exception:
                 log.exception("%s: a tick failed; retrying", role.name)
                 wait = backoff(failures, *_RETRY_SECONDS)

@@ -22,8 +22,8 @@ from kingdom.court.budget import cost_summary
 from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError
 from kingdom.court.king.admission import HealthGate
-from kingdom.court.machines.capacity import runs_here
-from kingdom.court.machines.listing import MachineState, machine_problems, read_machines
+from kingdom.court.machines.capacity import leads_or_joined, runs_here
+from kingdom.court.machines.listing import MachineState, homeless_generals, machine_problems, read_machines
 from kingdom.court.packages.installed import GeneralsCache, held_tasks, load_generals
 from kingdom.court.problems import (
     API_CONFIG,
@@ -225,6 +225,9 @@ def read_overview_without_queues(home: Home, now: float, readers: OverviewReader
         view.holds[reason] = {"count": len(tasks), "tasks": tasks[:_MAX_SAMPLES]}
     view.machines = read_machines(home, now)
     view.problems += machine_problems(view.machines)
+    if view.machines:
+        generals = load_generals(home).by_name.values()
+        view.problems += homeless_generals(view.machines, [general.manifest for general in generals])
     view.soldiers = [*_soldiers(used.roster.at_work(), now), *_soldiers_elsewhere(view.machines, now)]
     view.questions = _questions(home)
     view.problems += home_problems(home) + recent_failures(used.journal, now)
@@ -306,6 +309,8 @@ def _roles(home: Home, now: float) -> list[RoleState]:
     record = running_supervisor(home)
     recorded = record.roles if record else {}
     names = {*available_roles(home), *load_generals(home).on(runs_here(home)).by_name, *recorded}
+    if record is not None and not leads_or_joined(home):
+        names = {*recorded}  # it stands by: the others run on the machine that leads
     found = []
     for name in sorted(names, key=lambda one: (stop_order(one), one)):
         beat = read_object(home.heartbeat(name))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kingdom.bus import EventBus
-    from kingdom.bus.delivery import Record, Status
+    from kingdom.bus.delivery import Delivery, Record, Status
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
 
@@ -60,6 +60,8 @@ _DOCUMENT_FORMS: Final = {
     TASKS: DocumentForm(type="target_general", outcomes=("failed", "needs_human", "cancelled")),
     MESSAGES: DocumentForm(priority=None),
 }
+OUTCOMES: Final = {stream: form.outcomes for stream, form in _DOCUMENT_FORMS.items()}
+"""How documents of each queue may end, other than well."""
 _DOCUMENT_MODELS: Final[dict[str, type[CourtDocument]]] = {EVENTS: Event, TASKS: Task, MESSAGES: Message}
 DocumentT = TypeVar("DocumentT", bound=CourtDocument)
 
@@ -74,6 +76,11 @@ async def declare_queues(bus: EventBus) -> None:
     await bus.setup()
     for stream, states in STATES.items():
         await bus.declare(stream, states=states, document=_DOCUMENT_FORMS[stream])
+
+
+async def recall_held(services: Services, stream: str, workers: Iterable[str], lease: float) -> list[Delivery]:
+    """Take over what former processes of a role hold in a queue."""
+    return [one for worker in workers for one in await services.bus.recall(stream, worker=worker, lease=lease)]
 
 
 async def put_documents(bus: EventBus, documents: Iterable[Event | Task | Message]) -> list[str]:
@@ -96,7 +103,11 @@ def queue_of(document: CourtDocument) -> str:
 
 def envelope_of(stream: str, document: CourtDocument) -> Envelope:
     """Wrap a document in the envelope of its queue."""
-    payload = document.document()
+    return raw_envelope(stream, document.document())
+
+
+def raw_envelope(stream: str, payload: dict[str, Any]) -> Envelope:
+    """Wrap a document as it was stored, which may be of an earlier version, in the envelope of its queue."""
     return _DOCUMENT_FORMS[stream].envelope(payload)
 
 
@@ -137,11 +148,15 @@ class StoredDocument:
 async def all_documents(services: Services, streams: tuple[str, ...] = STREAMS) -> list[StoredDocument]:
     """Return all documents of some queues."""
     if uses_files(services.bus):
-        queue = services.home.queue
         return await asyncio.to_thread(
-            lambda: [stored for stream in streams for stored in _documents_in(queue / stream, stream)]
+            lambda: [stored for stream in streams for stored in documents_in_files(services.home, stream)]
         )
     return [document_from_record(record) for stream in streams async for record in services.bus.records(stream)]
+
+
+def documents_in_files(home: Home, stream: str) -> list[StoredDocument]:
+    """Return all documents of a queue on files."""
+    return [*_documents_in(home.queue / stream, stream)]
 
 
 def uses_files(bus: EventBus) -> bool:
@@ -312,18 +327,32 @@ class IdSequences:
         self._clock = clock
         self._zone = zone
 
+    @property
+    def paths(self) -> list[Path]:
+        """The files with the last numbers."""
+        return [self._path("task"), self._path("msg")]
+
     async def recover(self, bus: EventBus) -> None:
-        """Restore a lost file from the ids in the database. Does nothing for queues on files."""
+        """Restore a lost or outdated file from the ids in the database. Does nothing for queues on files.
+
+        It is outdated when this machine has taken the court over: the last number came with some delay.
+        """
         if uses_files(bus):
             return
         for kind, stream in (("task", TASKS), ("msg", MESSAGES)):
-            if _read_stored(self._path(kind)) is None:
-                given = [record.envelope.event_id async for record in bus.records(stream, ids=f"{kind}-*")]
-                with self._locked(kind) as path:
-                    names = _file_names(self._places(kind))
-                    day, last = max(_highest_id(kind, (*given, *names)), _read_stored(path) or ("", 0))
-                    if day:
-                        write_atomic(path, f"{day}:{last}\n")
+            stored = _read_stored(self._path(kind))
+            days = {"*"} if stored is None else {f"{stored[0]}-*", f"{self._today()}-*"}
+            given = [
+                record.envelope.event_id
+                for day in sorted(days)
+                async for record in bus.records(stream, ids=f"{kind}-{day}")
+            ]
+            with self._locked(kind) as path:
+                names = _file_names(self._places(kind)) if stored is None else ()
+                before = _read_stored(path) or ("", 0)
+                day, last = max(_highest_id(kind, (*given, *names)), before)
+                if day and (day, last) != before:
+                    write_atomic(path, f"{day}:{last}\n")
 
     def tasks(self, count: int = 1) -> list[str]:
         """Return new task ids."""
@@ -337,12 +366,15 @@ class IdSequences:
         if count < 1:
             return []
         with self._locked(kind) as path:
-            today = datetime.fromtimestamp(self._clock(), self._zone).strftime("%Y%m%d")
+            today = self._today()
             day, last = _read_stored(path) or _highest_id(kind, _file_names(self._places(kind)))
             if day < today:
                 day, last = today, 0
             write_atomic(path, f"{day}:{last + count}\n")
         return [f"{kind}-{day}-{number:03d}" for number in range(last + 1, last + count + 1)]
+
+    def _today(self) -> str:
+        return datetime.fromtimestamp(self._clock(), self._zone).strftime("%Y%m%d")
 
     def _places(self, kind: str) -> list[Path]:
         """Return the folders with files named after such ids."""

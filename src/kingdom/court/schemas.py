@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.result_model import RawResult
 from kingdom.court.chamberlain.config import ChamberlainConfig
-from kingdom.court.config import ConfigSection, SystemConfig
+from kingdom.court.config import SystemConfig
+from kingdom.court.config_parts import ConfigSection
 from kingdom.court.envoy.config import EnvoyConfig
 from kingdom.court.models import Event, Message, Result, Task
 from kingdom.court.packages.manifest import Manifest

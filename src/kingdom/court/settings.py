@@ -12,7 +12,8 @@ from kingdom.base.text import looks_secret
 from kingdom.base.yamlfile import YamlProblem, load_yaml
 from kingdom.court.chamberlain.config import FILE as CHAMBERLAIN_FILE
 from kingdom.court.chamberlain.config import ChamberlainConfig
-from kingdom.court.config import ConfigSection, SystemConfig
+from kingdom.court.config import SystemConfig
+from kingdom.court.config_parts import ConfigSection
 from kingdom.court.envoy.config import ENVOY_FILE, EnvoyConfig
 from kingdom.court.problems import API_CONFIG
 from kingdom.court.schemas import setting_descriptions

@@ -255,6 +255,23 @@ def read_transcript_page(
     return TranscriptPage(items, begin + len(whole), size)
 
 
+def transcript_part_before(soldier: Soldier, end: int, most: int = TRANSCRIPT_PAGE_BYTES) -> int:
+    """Return where to begin, to read the whole lines of about ``most`` bytes before ``end``; a longer line is whole.
+
+    Raises ``FileNotFoundError`` when there is no transcript.
+    """
+    with soldier.transcript.open("rb") as file:
+        end = min(end, file.seek(0, os.SEEK_END))
+        if end <= most:
+            return 0
+        file.seek(end - most - 1)
+        if (found := file.read(most).find(b"\n")) >= 0:  # not the last byte: a line break after which nothing comes
+            return end - most + found
+        begin = max(end - MAX_LINE, 0)
+        file.seek(begin)
+        return begin + file.read(end - begin - 1).rfind(b"\n") + 1
+
+
 class TranscriptTails:
     """Follows the transcripts of several soldiers."""
 

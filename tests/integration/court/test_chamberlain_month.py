@@ -130,6 +130,7 @@ class Month:
         court.arrivals, court.discards = usual
 
 
+@pytest.mark.walk
 @pytest.mark.timeout(180)
 async def test_a_month_with_everything_that_goes_wrong(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     watched = Watched(folder, SYSTEM)

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from kingdom.court import document_index
 from kingdom.court.bootstrap import open_services
-from kingdom.court.document_index import DocumentIndex, text_filters
+from kingdom.court.document_index import DocumentIndex, IndexEntry, text_filters
+from kingdom.court.document_order import SortOrder, sort_entries
 from kingdom.court.home import MARKER, Home
 from kingdom.court.loop import Services
 from kingdom.court.models import Task
@@ -183,3 +185,31 @@ async def test_where_queues_are_not_files_they_are_listed_as_well(tmp_path: Path
         await put_documents(services.bus, [Task.model_validate(document(number)) for number in range(3)])
         page = await DocumentIndex(services, TASKS).page(text_filters("evt-github-2"), 10)
         assert [entry.id for entry in page.items] == [document(2)["id"]]
+
+
+async def test_an_order_is_made_once_and_again_after_a_change(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = services.home.queue / TASKS / "completed"
+    for number in range(6):
+        drop(folder, **document(number, status=STATUSES[number % 3]))
+    sorted_lists = []
+
+    def counted(entries: list[IndexEntry], order: SortOrder) -> list[IndexEntry]:
+        sorted_lists.append(order)
+        return sort_entries(entries, order)
+
+    monkeypatch.setattr(document_index, "sort_entries", counted)
+    index = DocumentIndex(services, TASKS, fresh_factor=0)
+    for _ in range(2):
+        found = await index.page(None, 10, order="general")
+        assert [entry.id[-1] for entry in found.items] == ["5", "3", "1", "4", "2", "0"]
+        failed = await index.page(
+            [lambda entries: [one for one in entries if one.status == "failed"]], 10, None, "type"
+        )
+        assert [entry.id[-1] for entry in failed.items] == ["4", "1"]
+    assert sorted_lists == ["general", "type"]
+    drop(folder, **document(7, status="failed"))
+    found = await index.page(None, 2, order="general")
+    assert [entry.id[-1] for entry in found.items] == ["7", "5"]
+    assert sorted_lists == ["general", "type", "general"]

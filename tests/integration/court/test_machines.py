@@ -13,13 +13,20 @@ from typing import Any
 import pytest
 
 from kingdom.agents.ledger import Ledger
+from kingdom.base.files import read_object
 from kingdom.court.commands import answer_question, cancel_task
+from kingdom.court.errors import MachineRefused
 from kingdom.court.general import machine as general_machine
 from kingdom.court.init_home import CannotInitHome, SharedQueues
+from kingdom.court.machines.capacity import machine_state
+from kingdom.court.machines.database import CourtDatabase
 from kingdom.court.machines.joining import join_court
-from kingdom.court.machines.registry import DamagedPackage, MachineRefused, Registry
+from kingdom.court.machines.listing import homeless_generals, read_machines
+from kingdom.court.machines.registry import DamagedPackage, Registry
+from kingdom.court.packages.installed import load_generals
 from kingdom.court.soldiers import all_soldiers
-from tests.support.machines import Machine, eventually, first_machine, joined_machine
+from kingdom.court.supervisor.policy import WantedRoles
+from tests.support.machines import QUICK, Machine, eventually, first_machine, install, joined_machine
 
 pytestmark = pytest.mark.postgres
 
@@ -262,3 +269,54 @@ async def test_a_removed_machine_ends_its_soldiers_and_claims_nothing_more(
     await eventually(lambda: not soldier.alive)
     await builder.stop("gen-endless")
     assert [await seat.holder(task_id) for task_id in sorted(await seat.tasks())][1:] == [None]
+
+
+async def test_a_general_that_needs_a_label_runs_only_where_it_is(
+    tmp_path: Path, postgres_url: str, seat: Machine
+) -> None:
+    install(seat.home, "gen-train", script=QUICK)
+    manifest = seat.home.general("gen-train") / "manifest.yaml"
+    manifest.write_text(manifest.read_text().replace('"retries": 0', '"retries": 0, "runs_on": ["gpu"]'))
+    await Registry(postgres_url).publish_packages(seat.home)
+    async with joined_machine(tmp_path / "plain", postgres_url, "plain") as plain:
+        wanted = WantedRoles(plain.home, None, lambda *_: None)
+        assert set(wanted.roles(())) == {"link", "gen-quick", "gen-asks", "gen-endless"}
+        plain.start("link")
+        (problem,) = await eventually(lambda: _problems(seat))
+        assert problem == "no machine runs it, so its tasks wait: kingdom join --labels gpu adds one that can"
+        async with joined_machine(tmp_path / "strong", postgres_url, "strong", labels=("gpu", "big")) as strong:
+            assert "gen-train" in WantedRoles(strong.home, None, lambda *_: None).roles(())
+            strong.start("link", "gen-train")
+            await seat.emit(1, "gen-train")
+            (task_id,) = await eventually(seat.tasks)
+            assert (await eventually(lambda: seat.result(task_id)))["machine"] == "strong"
+
+
+def _problems(seat: Machine) -> list[str]:
+    """What the court says about the general that demands a label, once it has heard of the other machine."""
+    machines = read_machines(seat.home, seat.services.clock())
+    if {"seat", "plain"} > {one.name for one in machines if one.version}:
+        return []
+    general = load_generals(seat.home).by_name["gen-train"]
+    return [one.why for one in homeless_generals(machines, [general.manifest])]
+
+
+async def test_a_machine_whose_version_is_too_far_from_the_leader_claims_nothing(
+    seat: Machine, builder: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await eventually(lambda: read_machines(seat.home, seat.services.clock()))
+    monkeypatch.setattr("kingdom.court.machines.lead.FORMAT", 2)  # one step is no problem
+    builder.start("link")
+    await eventually(lambda: (builder.home.role("link") / "heartbeat").exists())
+    assert machine_state(builder.home) == "active"
+    await builder.stop("link")
+    async with CourtDatabase(seat.services.bus.url).connection() as connection:
+        await seat.stop("link")
+        await connection.execute("UPDATE court_lead SET format = 4")
+    builder.start("link", "gen-quick")
+    await eventually(lambda: machine_state(builder.home) == "refused")
+    beat = await eventually(lambda: read_object(builder.home.heartbeat("link")).get("trouble"))
+    assert "older by more than one step than on seat (format 2 and 4): update it on this machine first" in beat
+    await seat.emit(1)
+    (task_id,) = await eventually(seat.tasks)
+    assert await builder.holder(task_id) is None

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,38 +22,20 @@ from kingdom.court.machines.joining import join_court
 from kingdom.court.machines.registry import Registry
 from kingdom.court.queues import EVENTS
 from kingdom.court.soldiers import all_soldiers
-from tests.support.command import COMMAND, environment
 from tests.support.courts import PATIENCE, Court
 from tests.support.cutting import Wire, wire_to
-from tests.support.machines import Machine, eventually, first_machine, install
+from tests.support.machines import Machine, eventually, first_machine, install_counting, kingdom_up
 
 pytestmark = [pytest.mark.postgres, pytest.mark.walk, pytest.mark.timeout(600)]
 
 FAULTS = 16
 EVENTS_IN_ALL = 60
-WORKER = """\
-import json, os, sys, time
-task = json.load(open(".kingdom-task.json"))["task_id"]
-with open(sys.argv[1], "a") as file:
-    file.write(task + "\\n")
-time.sleep(0.3)
-json.dump({"status": "success", "summary": "done"}, open(os.environ["KINGDOM_RESULT_PATH"], "w"))
-"""
 
 
 @contextlib.asynccontextmanager
 async def _up(home: Home) -> AsyncIterator[None]:
     """``kingdom up`` for a home; stopped at the end."""
-    with (home.root / "up.txt").open("w") as log:
-        process = await asyncio.create_subprocess_exec(
-            *COMMAND,
-            "up",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment(KINGDOM_HOME=str(home.root), KINGDOM_WEB="off"),
-            start_new_session=True,
-        )
+    process = await kingdom_up(home)
     try:
         yield
     finally:
@@ -68,11 +49,9 @@ async def test_each_task_is_done_once_while_roles_are_killed_and_machines_are_cu
     seed = int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000))
     print(f"seed {seed}")
     chance = random.Random(seed)
-    done = tmp_path / "done.txt"
-    (tmp_path / "worker.py").write_text(WORKER)
     async with contextlib.AsyncExitStack() as stack:
         seat = await stack.enter_async_context(first_machine(tmp_path / "seat", postgres_url))
-        install(seat.home, "gen-work", "command", argv=[sys.executable, str(tmp_path / "worker.py"), str(done)])
+        done = install_counting(seat.home, tmp_path)
         await Registry(postgres_url).publish_packages(seat.home)
         homes, wires = [seat.home], []
         for name in ("one", "two"):

@@ -14,6 +14,7 @@ from kingdom.agents.ledger import Ledger
 from kingdom.bus import Envelope
 from kingdom.court.machines.exchange import FILE, JOURNAL, LEDGER, REPORTS, RESULT, declare_exchange
 from kingdom.court.machines.intake import Intake
+from kingdom.court.machines.rights import Rights
 from kingdom.court.machines.shipping import Shipper
 from kingdom.journal.catalog import TaskStarted
 from tests.support.machines import Machine, first_machine, joined_machine
@@ -73,7 +74,7 @@ async def test_journal_lines_arrive_once_and_in_order_whichever_call_the_shippin
         _write(builder, written, 3)
         written += 3
         await _ship_all(Shipper(builder.home, builder.services.bus, "builder"))
-        await _take_all(Intake(seat.services))
+        await _take_all(Intake(seat.services, Rights(seat.url)))
         assert _arrived(seat) == [f"task-{number}" for number in range(written)], victim
 
 
@@ -114,8 +115,8 @@ async def test_journal_lines_are_written_once_when_the_first_machine_dies_while_
         patch.setattr(seat.services.bus, "settle", _never)
         patch.setattr(seat.services.bus, "release", _never)
         with pytest.raises(_Killed):
-            await Intake(seat.services).take()
-    intake = Intake(seat.services)
+            await Intake(seat.services, Rights(seat.url)).take()
+    intake = Intake(seat.services, Rights(seat.url))
     await intake.recall()
     await _take_all(intake)
     assert _arrived(seat) == [f"task-{number}" for number in range(5)]
@@ -131,7 +132,7 @@ async def test_a_full_disk_keeps_reports_and_their_order(
     for first in (0, 5):
         _write(builder, first, 5)
         await Shipper(builder.home, builder.services.bus, "builder").ship()
-    intake = Intake(seat.services)
+    intake = Intake(seat.services, Rights(seat.url))
     journal = seat.services.journal
     copy = journal.copy
 
@@ -161,7 +162,7 @@ async def test_a_machine_can_write_only_the_files_of_its_runs(seat: Machine, pat
     before = sorted(one.read_bytes() for one in seat.home.config.rglob("*") if one.is_file())
     payload = {"machine": "evil", "path": path, "offset": 0, "data": base64.b64encode(b"mine").decode()}
     await seat.services.bus.publish(REPORTS, Envelope(FILE, payload))
-    await Intake(seat.services).take()
+    await Intake(seat.services, Rights(seat.url)).take()
     (letter,) = await seat.services.bus.dead(REPORTS)
     assert "may not write" in (letter.error_message or "")
     assert sorted(one.read_bytes() for one in seat.home.config.rglob("*") if one.is_file()) == before
@@ -185,7 +186,7 @@ async def test_an_invalid_report_is_set_aside_and_the_next_one_is_taken_in(
     line = json.dumps({"ts": "2026-02-07T10:00:00Z", "type": "task.started", "actor": "g", "data": {"task_id": "t"}})
     good = Envelope(JOURNAL, {"machine": "m", "batch": 0, "lines": [line, "no JSON", 7]})
     await seat.services.bus.publish(REPORTS, Envelope(kind, payload), good)
-    await Intake(seat.services).take()
+    await Intake(seat.services, Rights(seat.url)).take()
     assert len(await seat.services.bus.dead(REPORTS)) == 1
     assert _arrived(seat) == ["t"]
 
@@ -194,6 +195,6 @@ async def test_costs_are_counted_once_however_often_they_are_reported(seat: Mach
     line = {"ts": "2026-02-07T10:00:00.000Z", "run_id": "r1", "general": "gen-quick", "cost_usd": 0.25}
     for _ in range(3):
         await seat.services.bus.publish(REPORTS, Envelope(LEDGER, {"machine": "m", "lines": [line, "x", {}]}))
-    await Intake(seat.services).take()
+    await Intake(seat.services, Rights(seat.url)).take()
     assert Ledger(seat.home.ledger).totals(0).cost_usd == 0.25
     assert len((seat.home.ledger / "2026-02.jsonl").read_text().splitlines()) == 1

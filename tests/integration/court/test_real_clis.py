@@ -216,7 +216,7 @@ async def test_an_overloaded_model_and_a_wrong_key_hold_the_task(
     assert court.results() == []
 
 
-@pytest.mark.parametrize("sandbox", ["off", "required"])
+@pytest.mark.parametrize("sandbox", ["required", pytest.param("off", marks=pytest.mark.walk)])
 async def test_a_new_general_goes_on_with_the_soldier_of_one_that_was_killed(
     cli: Cli, make_court: MakeCourt, sandbox: str
 ) -> None:

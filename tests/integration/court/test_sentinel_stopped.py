@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kingdom.court.config import ConfigSection
+from kingdom.court.config_parts import ConfigSection
 from kingdom.court.queues import EVENTS
 from kingdom.court.sentinel import watcher as state_module
 from kingdom.court.sentinel.config import GitHubSection, JiraSection, LocalSection

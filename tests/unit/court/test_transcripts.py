@@ -19,6 +19,7 @@ from kingdom.court.soldiers import (
     read_transcript_page,
     soldiers_of_task,
     transcript_lines,
+    transcript_part_before,
 )
 
 ENGINES = default_engines()
@@ -86,6 +87,21 @@ def test_a_line_longer_than_a_part_comes_whole(tmp_path: Path) -> None:
     part = page(soldier, most=100)
     assert texts(part) == ["x" * 1000]
     assert texts(page(soldier, part.next_offset, most=100)) == ["after"]
+
+
+def test_parts_are_read_backwards_without_a_gap(tmp_path: Path) -> None:
+    soldier = enlist(Home(tmp_path))
+    lines = [f"line {number} é" for number in range(100)]
+    lines[40] = "x" * 1000
+    soldier.transcript.write_text("\n".join(lines) + "\n")
+    begin, found = soldier.transcript.stat().st_size, set[str]()
+    while begin:
+        before = transcript_part_before(soldier, begin, 50)
+        part = page(soldier, before, most=50)
+        assert before < begin <= part.next_offset
+        found |= set(texts(part))
+        begin = before
+    assert found == set(lines)
 
 
 def test_what_an_engine_says_is_understood_and_raw_lines_are_not(tmp_path: Path) -> None:

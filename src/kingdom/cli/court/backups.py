@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
+
 from kingdom.cli import output
 from kingdom.cli.options import home_option, json_option
 from kingdom.cli.parsing import argument, command
@@ -31,7 +33,8 @@ def backup(file: Path, home: Path | None, json: bool) -> None:
         output.print_json(asdict(made))
         return
     size = file.stat().st_size
-    output.say(f"{made.path}: {made.info.files:,} files and the repositories of {court.root}, {size:,} bytes")
+    rows = f", {made.info.rows:,} rows of its database" if made.info.rows else ""
+    output.say(f"{made.path}: {made.info.files:,} files{rows} and the repositories of {court.root}, {size:,} bytes")
     output.say(f"sha256 {made.sha256}")
     output.say(f"kingdom restore {made.path} {court.root} brings it back; what happens from now on is not in it")
 
@@ -39,10 +42,12 @@ def backup(file: Path, home: Path | None, json: bool) -> None:
 @command()
 @argument("file", type=Path, help="A file that kingdom backup made.")
 @argument("dir", type=Path, help="The home, at the path it was made of; it must be empty or missing.")
+@click.option("--database", metavar="URL", help="Another PostgreSQL for the queues, if they were in one.")
 @json_option
-def restore(file: Path, dir: Path, json: bool) -> None:  # noqa: A002 - the name in the usage line
+def restore(file: Path, dir: Path, database: str | None, json: bool) -> None:  # noqa: A002 - the name in the usage line
     """Restore a court from a backup.
 
+    Queues that were in a database need an empty one: the one that the configuration names, or --database.
     Nothing is left behind if it fails. Start the court with kingdom up: it goes on as after a power cut.
     """
     from dataclasses import asdict
@@ -50,7 +55,7 @@ def restore(file: Path, dir: Path, json: bool) -> None:  # noqa: A002 - the name
     from kingdom.court.backup import restore_backup
 
     with errors_reported():
-        info = restore_backup(file, dir)
+        info = restore_backup(file, dir, database)
     if json:
         output.print_json(asdict(info))
         return

@@ -178,11 +178,13 @@ def up(inline: bool, daemon: bool, roles: str | None, home: Path | None) -> None
     from kingdom.court.bootstrap import configured_sandbox
     from kingdom.court.config import load_system
     from kingdom.court.doctor import engine_problems
+    from kingdom.court.erasure.plan import check_no_removal
     from kingdom.court.supervisor.logs import ConsoleWriter, configure_logging
     from kingdom.court.supervisor.record import running_supervisor
 
     court = find_home(home)
     with errors_reported():
+        check_no_removal(court)
         system = load_system(court)
         system.queue_url(court)
         if (record := running_supervisor(court)) is not None:
@@ -358,12 +360,14 @@ def role(name: str, home: Path | None) -> None:
     """
     import asyncio
 
+    from kingdom.court.erasure.plan import check_no_removal
     from kingdom.court.supervisor.logs import ConsoleWriter, configure_logging
     from kingdom.court.supervisor.process import serve_role
 
     found = find_home(home)
     configure_logging(name, ConsoleWriter(sys.stderr), found)
     with errors_reported():
+        check_no_removal(found)
         asyncio.run(serve_role(found, name, foreground=sys.stdin.isatty() and sys.stdout.isatty()))
 
 

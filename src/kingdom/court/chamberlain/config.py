@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from kingdom.base.files import ChangeDetector
 from kingdom.base.yamlfile import YamlProblem, load_yaml
-from kingdom.court.config import ConfigSection
+from kingdom.court.config_parts import ConfigSection
 
 if TYPE_CHECKING:
     from pathlib import Path

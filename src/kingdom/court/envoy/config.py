@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, field_validator
 
 from kingdom.base.forms import form
 from kingdom.base.yamlfile import YamlProblem, load_yaml
-from kingdom.court.config import ConfigSection, EnvName
+from kingdom.court.config_parts import ConfigSection, EnvName
 from kingdom.court.errors import InvalidConfig
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from kingdom.court.activity import missing_entries
 from kingdom.court.config import court_zone
 from kingdom.court.days import day_of
 from kingdom.court.envoy.port import TryLater
-from kingdom.court.errors import InvalidDocument
+from kingdom.court.errors import InvalidDocument, NotLeading
 from kingdom.court.models import Message, timestamp
-from kingdom.court.queues import MESSAGES, parse_document
+from kingdom.court.queues import MESSAGES, parse_document, recall_held
 from kingdom.journal import JournalError
 from kingdom.journal.catalog import MessageSent
 
@@ -59,10 +59,12 @@ class Envoy:
         # messages with the same ordering key must wait for it.
         self._not_before: dict[str, float] = {}
         self._sent = self._failed = 0
+        self._workers = [self.name]
 
     async def start(self) -> None:
         """Finish what a former process held: it may have sent a message and died before it could record that."""
-        for delivery in await self._bus.recall(MESSAGES, worker=self.name, lease=_LEASE_SECONDS):
+        self._workers = self._services.lead.workers(self.name)
+        for delivery in await recall_held(self._services, MESSAGES, self._workers, _LEASE_SECONDS):
             if await self._sender.was_sent(delivery.event_id):
                 message = parse_document(Message, delivery.envelope.payload, delivery.event_id)
                 await self._finish(delivery, message, again=True)
@@ -131,10 +133,16 @@ class Envoy:
 
     async def _deliver(self, message: Message) -> float:
         """Send a message and settle it; return 0, or the seconds after which to try again."""
-        for delivery in await self._bus.claim(MESSAGES, worker=self.name, ids=[message.id], lease=_LEASE_SECONDS):
+        for delivery in await self._bus.claim(
+            MESSAGES, worker=self._workers[0], ids=[message.id], lease=_LEASE_SECONDS
+        ):
             try:
                 if delivery.attempt == 1 or not await self._sender.was_sent(message.id):
+                    self._services.lead.check()
                     await self._sender.send(message)
+            except NotLeading:
+                await self._bus.release([delivery])  # for the machine that leads now
+                raise
             except TryLater as error:
                 log.warning("%s waits for %.0f s: %s", message.id, error.after, error)
                 await self._bus.release([delivery])
@@ -162,7 +170,7 @@ class Envoy:
         return seconds
 
     async def _put_aside(self, event_id: str, error: InvalidDocument) -> None:
-        for delivery in await self._bus.claim(MESSAGES, worker=self.name, ids=[event_id], lease=_LEASE_SECONDS):
+        for delivery in await self._bus.claim(MESSAGES, worker=self._workers[0], ids=[event_id], lease=_LEASE_SECONDS):
             await self._bus.settle(dead=[(delivery, "INVALID", str(error))])
 
     async def _finish(self, delivery: Delivery, message: Message, *, again: bool) -> None:
@@ -177,6 +185,7 @@ class Envoy:
             log.warning("%s was sent, but could not be written to the journal: %s", message.id, error)
         if message.type == "report":
             self._record_report(message)
+        await self._services.lead.save(self._services.home.role(self.name), self._services.home.journal)
         await self._bus.settle(done=[delivery])
 
     def _record_report(self, message: Message) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.base.inotify import MOVED_TO, FileWatcher
+from kingdom.base.inotify import MOVED_TO
 from kingdom.court.cancellations import (
     DEFAULT_REASON,
     cancel_requests,
@@ -29,7 +28,7 @@ from kingdom.court.general.reports import (
     stored_result,
 )
 from kingdom.court.general.task_run import TaskAbandoned, TaskFinished, TaskRun
-from kingdom.court.loop import remove_stale_temporaries
+from kingdom.court.loop import on_changes, remove_stale_temporaries
 from kingdom.court.models import Result, Task, timestamp
 from kingdom.court.packages.disabled import DisabledGenerals
 from kingdom.court.queues import TASKS, parse_document
@@ -132,15 +131,11 @@ class General:
         """Call ``wake`` when a task or a request to cancel one arrives, or when a run ends."""
         self._wake = wake
         undo_tasks = self._bus.subscribe(TASKS, wake)
-        watch = FileWatcher(asyncio.get_running_loop())
-        with contextlib.suppress(OSError):  # without inotify the interval is enough
-            folder = requests_folder(self._context.home, self.name)
-            folder.mkdir(parents=True, exist_ok=True)
-            watch.add(folder, MOVED_TO, lambda _: wake())
+        undo_requests = on_changes([requests_folder(self._context.home, self.name)], MOVED_TO, lambda _: wake())
 
         def undo() -> None:
             undo_tasks()
-            watch.close()
+            undo_requests()
 
         return undo
 

@@ -85,7 +85,7 @@ class SharedMachine:
         return await self._context.bus.extend(deliveries, lease)
 
     async def report_results(self, results: Sequence[Result]) -> None:
-        """Report results to the first machine, before their tasks are settled."""
+        """Report results to the machine that leads, before their tasks are settled."""
         if self._name is not None:
             await publish_results(self._context.bus, self._context.home, self._name, results)
 

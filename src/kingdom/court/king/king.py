@@ -7,14 +7,13 @@ same recovery as a restart.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.base.inotify import MOVED_TO, FileWatcher
+from kingdom.base.inotify import MOVED_TO
 from kingdom.bus import Envelope
 from kingdom.court.activity import missing_entries
+from kingdom.court.errors import NotLeading
 from kingdom.court.king.admission import NotAdmitted
 from kingdom.court.king.decisions import (
     EventAction,
@@ -35,12 +34,13 @@ from kingdom.court.king.results import (
     release_held_tasks,
     release_unknown_events,
 )
-from kingdom.court.king.schedules import Schedules
+from kingdom.court.king.schedules import SCHEDULE_FILE, Schedules
 from kingdom.court.king.state import KingState, TickPlan
-from kingdom.court.king.write_ahead_log import Applier, Commands, WriteAheadLog
+from kingdom.court.king.write_ahead_log import LOG_FILE, Applier, Commands, WriteAheadLog
+from kingdom.court.loop import on_changes
 from kingdom.court.models import DETECTED_BY, timestamp
 from kingdom.court.packages.installed import Generals
-from kingdom.court.queues import EVENTS
+from kingdom.court.queues import EVENTS, recall_held
 from kingdom.court.trust.policy import TrustFile
 from kingdom.journal import JournalError
 from kingdom.journal.catalog import EventDetected, EventDiscarded
@@ -84,11 +84,16 @@ class King:
         self._trust = TrustFile(services.home)
         self._wal = WriteAheadLog(services.home.role(self.name))
         self._consistent = False  # the state in memory is that on disk
+        self._workers = [self.name]
+        self._held_in_queue = 0  # events that are held, as the queue last counted them
         self._reset()
+        folder, sequences = services.home.role(self.name), self._state.sequences.paths
+        self._own_files = [folder / LOG_FILE, folder / SCHEDULE_FILE, *sequences, services.home.journal]
 
     def _reset(self) -> None:
         self._state = KingState(self._services, self._config, self._gates, self._trust.load())
         self._held: dict[str, Delivery] = {}
+        self._claimed: list[Delivery] = []  # in this tick, and not in the log yet
         self._schedules = Schedules(self._services.home, self._config.timezone)
         self._applier = Applier(self._services, self._schedules.store, self._held)
         self._pending = PendingEvents()
@@ -102,6 +107,7 @@ class King:
     async def start(self) -> None:
         """Recover the state that a former process left."""
         self._services.home.results.mkdir(parents=True, exist_ok=True)
+        self._workers = self._services.lead.workers(self.name)
         await self._state.sequences.recover(self._services.bus)
         await self._recover()
 
@@ -110,7 +116,11 @@ class King:
         if not self._consistent:
             await self._recover()
         self._consistent = False
-        wait = await self._run_tick()
+        try:
+            wait = await self._run_tick()
+        except NotLeading:
+            await self._services.bus.release(self._claimed)  # for the king on the machine that leads now
+            raise
         self._consistent = True
         return wait
 
@@ -126,14 +136,11 @@ class King:
                 wake()
 
         undo_events = self._services.bus.subscribe(EVENTS, events_came)
-        watch = FileWatcher(asyncio.get_running_loop())
-        with contextlib.suppress(OSError):  # without inotify the interval is enough
-            self._services.home.results.mkdir(parents=True, exist_ok=True)
-            watch.add(self._services.home.results, MOVED_TO, results_came)
+        undo_results = on_changes([self._services.home.results], MOVED_TO, results_came)
 
         def undo() -> None:
             undo_events()
-            watch.close()
+            undo_results()
 
         return undo
 
@@ -228,6 +235,13 @@ class King:
         if depths[EVENTS].pending < len(self._pending):  # events were removed past the king
             self._pending.clear()
             self._new_events = True
+        if (held := depths[EVENTS].processing) != self._held_in_queue:
+            self._held_in_queue = held
+            # A king that led before may have claimed some, and died before it gave them back: recall them, once.
+            if held > len(self._held):
+                await self._recall()
+                await release_unknown_events(self._state, self._held)
+                self._new_events = True
 
     async def _decide_direct(self) -> dict[str, tuple[EventAction, str | None]]:
         actions: dict[str, tuple[EventAction, str | None]] = {}
@@ -274,12 +288,13 @@ class King:
     async def _claim(self, actions: Mapping[str, tuple[EventAction, str | None]]) -> None:
         claimed = await self._services.bus.claim(
             EVENTS,
-            worker=self.name,
+            worker=self._workers[0],
             ids=actions,
             limit=len(actions) or 1,
             lease=LEASE_SECONDS,
             max_attempts=_UNLIMITED_ATTEMPTS,
         )
+        self._claimed = claimed
         for delivery in claimed:
             self._held[delivery.event_id] = delivery
             await actions[delivery.event_id][0](delivery)
@@ -308,7 +323,13 @@ class King:
         messages = [draft.message(one, channel, now) for draft, one in zip(plan.drafts, ids, strict=True)]
         entry = plan.entry(messages)
         self._wal.append(entry)
+        await self._save_log()
+        self._claimed = []
         await self._applier.apply(Commands(entry, plan.tasks, messages, plan.events))
+
+    async def _save_log(self) -> None:
+        """Let a king on another machine know what this one is about to do."""
+        await self._services.lead.save(*self._own_files)
 
     async def _fail_refused_tasks(self) -> None:
         """End the cases whose task the queue refused."""
@@ -322,12 +343,15 @@ class King:
         self._applier.refused.clear()
         await self._commit()
 
-    async def _recover(self) -> None:
-        self._reset()
-        state, bus = self._state, self._services.bus
-        for delivery in await bus.recall(EVENTS, worker=self.name, lease=LEASE_SECONDS):
+    async def _recall(self) -> None:
+        for delivery in await recall_held(self._services, EVENTS, self._workers, LEASE_SECONDS):
             self._held[delivery.event_id] = delivery
             _drop_payload(delivery)
+
+    async def _recover(self) -> None:
+        self._reset()
+        state = self._state
+        await self._recall()
         opened = self._wal.open()
         if not opened.found:
             opened = await rebuild_cases(self._services, state, self._held)
@@ -335,6 +359,7 @@ class King:
             state.cases.put(case)
         self._schedules.load()
         if opened.last is not None:
+            await self._save_log()  # the former process may have failed to
             await self._applier.apply(Commands.of(opened.last), again=True)
         drop_finished_cases(state, self._held)
         await release_unknown_events(state, self._held)

@@ -15,7 +15,7 @@ from kingdom.base.times import epoch_seconds, utc_datetime
 from kingdom.court.king.cases import Case, PendingQuestion, title_of
 from kingdom.court.king.write_ahead_log import LogContents
 from kingdom.court.machines.exchange import reported_result
-from kingdom.court.models import DETECTED_BY, Event, Question, Result, Task, subject_of
+from kingdom.court.models import DETECTED_BY, EVENT_FIELDS, Event, Question, Result, Task, subject_of
 from kingdom.court.queues import MAX_DOCUMENT_BYTES, TASKS, all_documents
 from kingdom.journal.catalog import EventDispatched, TaskResumed
 
@@ -103,6 +103,7 @@ async def resume_case(state: KingState, case: Case, delivery: Delivery, task_id:
             "created_at": utc_datetime(state.clock()),
             "status": "pending",
             "case": case.root,
+            "event": storable({name: delivery.envelope.payload.get(name) for name in EVENT_FIELDS}),
             **state.permitted(delivery.envelope.payload, original),
         }
     )

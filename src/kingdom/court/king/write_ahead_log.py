@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from kingdom.base.files import write_atomic
 from kingdom.bus.errors import InvalidEnvelope
 from kingdom.court.activity import append_task_log, missing_entries
-from kingdom.court.cancellations import request_cancel
+from kingdom.court.cancellations import request_cancel, requests_folder
 from kingdom.court.king.cases import Case
 from kingdom.court.models import Event, Message, Task
 from kingdom.court.queues import put_documents
@@ -161,6 +161,7 @@ class Applier:
         self._journal = services.journal
         self._home = services.home
         self._clock = services.clock
+        self._lead = services.lead
         self._store_slots = store_slots
         self._held = held
         self.refused: dict[str, str] = {}  # documents that the bus refused, and why
@@ -180,6 +181,7 @@ class Applier:
         await self._publish(commands.messages)
         for task_id, (general, reason) in entry.cancels.items():
             request_cancel(self._home, general, task_id, reason)
+            await self._lead.save(requests_folder(self._home, general))
         await self._bus.settle(
             done=[(self._held.pop(event_id), out) for event_id, out in entry.done.items() if event_id in self._held]
         )

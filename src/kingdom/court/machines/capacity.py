@@ -12,12 +12,14 @@ from kingdom.base.files import read_object, write_json
 from kingdom.base.locks import FileLock
 from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError
+from kingdom.court.machines.own_lead import read_lead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from kingdom.court.config import MachineSection
     from kingdom.court.home import Home
+    from kingdom.court.packages.manifest import Manifest
 
 
 _STATE_FILE: Final = "machine.json"
@@ -31,10 +33,19 @@ def load_machine(home: Home) -> MachineSection | None:
         return None
 
 
-def runs_here(home: Home) -> Callable[[str], bool]:
+def runs_here(home: Home) -> Callable[[Manifest], bool]:
     """Return a function that tells whether a general runs on this machine."""
     machine = load_machine(home)
-    return (lambda _: True) if machine is None else machine.runs
+    return (lambda _: True) if machine is None else lambda general: machine.runs(general.name, general.runs_on)
+
+
+def leads_or_joined(home: Home) -> bool:
+    """Whether the roles of this machine may run: it leads its court, or it runs generals only."""
+    machine = load_machine(home)
+    if machine is None or machine.joined:
+        return True
+    lead = read_lead(home)
+    return lead is not None and lead.leading
 
 
 def machine_state(home: Home) -> str:

@@ -1,8 +1,8 @@
 """The two streams between the machines of a court, and the results that travel in one of them.
 
-A result is published before its task is settled, so a task that has ended always has one: on the first machine, on its
-way there, or in the stream. The id of the report is that of the task, so a task has one result:
-the one that is reported first.
+A result is published before its task is settled, so a task that has ended always has one: on the machine that leads, on
+its way there, or in the stream. The id of the report is that of the task, so a task has one result: the one that is
+reported first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""On the first machine: take in what joined machines report, and put it into this home.
+"""On the machine that leads: take in what joined machines report, and put it into this home.
 
 Reports are handled in the order in which they were published. Each can be handled twice with the same effect: the
 process may be killed before it settles them.
@@ -21,8 +21,12 @@ from kingdom.base.files import encode_json, write_atomic
 from kingdom.base.text import storable
 from kingdom.base.times import epoch_seconds
 from kingdom.court.activity import DAY_SECONDS
+from kingdom.court.errors import NotLeading
+from kingdom.court.loop import LINK
 from kingdom.court.machines.exchange import FILE, JOURNAL, LEDGER, REPORTS, RESULT
+from kingdom.court.machines.report_checks import InvalidReport, ReportChecks
 from kingdom.court.models import Result
+from kingdom.court.queues import recall_held
 from kingdom.journal import Reader
 
 if TYPE_CHECKING:
@@ -31,11 +35,11 @@ if TYPE_CHECKING:
 
     from kingdom.bus import Delivery
     from kingdom.court.loop import Services
+    from kingdom.court.machines.rights import Rights
 
 _BATCH: Final = 50
 _LEASE_SECONDS: Final = 60.0
 _UNLIMITED_ATTEMPTS: Final = 1_000_000
-_WORKER: Final = "link"
 _ORIGIN: Final = "from"  # a field of journal lines that came from another machine
 _NAME: Final = r"[A-Za-z0-9_:@+][A-Za-z0-9._:@+\-]{0,199}"
 # A machine may send the files of its own runs, and nothing else: not settings, not state of another role.
@@ -46,15 +50,12 @@ _ALLOWED_PATHS: Final = re.compile(
 log = logging.getLogger("kingdom.court.machines")
 
 
-class InvalidReport(ValueError):
-    """A report that cannot be used."""
-
-
 class Intake:
     """Takes in reports. One process uses it."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, rights: Rights) -> None:
         self._services = services
+        self._checks = ReportChecks(services.home, services.bus, rights)
         self._home = services.home
         self._bus = services.bus
         self._ledger = Ledger(services.home.ledger)
@@ -65,25 +66,27 @@ class Intake:
             FILE: self._take_file,
         }
         self._uncertain: set[str] = set()  # reports that were perhaps handled in part
+        self._written: set[Path] = set()  # files that belong to reports that are not settled yet
+        self._workers = services.lead.workers(LINK)
         self.taken = 0
 
     async def recall(self) -> None:
         """Give back what a former process had claimed. It is handled again, and perhaps was before."""
-        held = await self._bus.recall(REPORTS, worker=_WORKER, lease=_LEASE_SECONDS)
+        held = await recall_held(self._services, REPORTS, self._workers, _LEASE_SECONDS)
         self._uncertain.update(delivery.event_id for delivery in held)
         await self._bus.release(held)
 
     async def take(self) -> bool:
         """Take in some reports; return whether there may be more."""
         claimed = await self._bus.claim(
-            REPORTS, worker=_WORKER, limit=_BATCH, lease=_LEASE_SECONDS, max_attempts=_UNLIMITED_ATTEMPTS
+            REPORTS, worker=self._workers[0], limit=_BATCH, lease=_LEASE_SECONDS, max_attempts=_UNLIMITED_ATTEMPTS
         )
         done: list[Delivery] = []
         dead: list[tuple[Delivery, str, str]] = []
         try:
             for delivery in claimed:
                 try:
-                    self._handle(delivery)
+                    await self._handle(delivery)
                 except InvalidReport as error:
                     log.warning("the report %s is invalid: %s", delivery.event_id, error)
                     dead.append((delivery, "INVALID", str(error)))
@@ -94,17 +97,25 @@ class Intake:
             handled = {id(one) for one in (*done, *(delivery for delivery, _, _ in dead))}
             left = [delivery for delivery in claimed if id(delivery) not in handled]
             self._uncertain.update(delivery.event_id for delivery in left)
+            if done:
+                try:
+                    await self._services.lead.save(*self._written, self._home.ledger, self._home.journal)
+                except NotLeading:
+                    await self._bus.release(claimed)  # for the machine that leads now
+                    raise
+                self._written.clear()
             await self._bus.settle(done=done, dead=dead)
             await self._bus.release(left)
         self._uncertain.difference_update(delivery.event_id for delivery in claimed)
         self.taken += len(done)
         return len(claimed) == _BATCH
 
-    def _handle(self, delivery: Delivery) -> None:
+    async def _handle(self, delivery: Delivery) -> None:
         handler = self._handlers.get(delivery.envelope.type)
         payload = delivery.envelope.payload
         if handler is None or not isinstance(payload, dict) or not isinstance(payload.get("machine"), str):
             raise InvalidReport(f"{delivery.envelope.type!r:.80} is not a report of a machine")
+        await self._checks.check(delivery.envelope.type, payload)
         handler(payload, delivery.attempt > 1 or delivery.event_id in self._uncertain)
 
     # ── the four kinds ────────────────────────────────────────────────────────────────────────────────────────
@@ -120,13 +131,18 @@ class Intake:
             path.parent.mkdir(parents=True, exist_ok=True)
             document = {**result.document(), "machine": payload["machine"]}
             write_atomic(path, encode_json(document))
+        self._written.add(path)
 
     def _take_journal(self, payload: Mapping[str, Any], again: bool) -> None:
         lines = payload.get("lines")
         if not isinstance(lines, list):
             raise InvalidReport("a report of journal lines needs lines")
         origin = f"{payload['machine']}/{payload.get('batch')}"
-        marked = [line for text in lines if (line := _marked(text, origin)) is not None]
+        found = [line for text in lines if (line := _journal_line(text)) is not None]
+        accepted = [line for line in found if self._checks.accepts_line(payload["machine"], line)]
+        if len(accepted) < len(found):
+            log.warning("%s reported %d lines that are not its own", payload["machine"], len(found) - len(accepted))
+        marked = [_marked(line, origin) for line in accepted]
         if again:  # a former process may have written some of them
             marked = marked[_count_lines(self._home.journal, origin, self._services.clock()) :]
         self._services.journal.copy(marked)
@@ -151,6 +167,7 @@ class Intake:
         except binascii.Error:
             raise InvalidReport(f"{path}: its data is not base64") from None
         target = self._home.root / path
+        self._written.add(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -159,14 +176,17 @@ class Intake:
             os.close(descriptor)
 
 
-def _marked(text: Any, origin: str) -> bytes | None:
-    """Return a journal line with its origin; None for a line that is no JSON object."""
+def _journal_line(text: Any) -> dict[str, Any] | None:
+    """Return a journal line; None for one that is no JSON object."""
     try:
         document = json.loads(text)
     except (ValueError, TypeError, RecursionError):
         return None
-    if not isinstance(document, dict):
-        return None
+    return document if isinstance(document, dict) else None
+
+
+def _marked(document: dict[str, Any], origin: str) -> bytes:
+    """Return a journal line with its origin."""
     return json.dumps({**document, _ORIGIN: origin}, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 

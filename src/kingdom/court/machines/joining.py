@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 from kingdom.base.files import read_object
 from kingdom.base.times import epoch_seconds
 from kingdom.court.config import load_system
-from kingdom.court.errors import CourtError
+from kingdom.court.errors import CourtError, MachineRefused
 from kingdom.court.init_home import HomeChoices, create_home
 from kingdom.court.machines.capacity import note_machine_state
-from kingdom.court.machines.registry import MachineRefused, Registry
+from kingdom.court.machines.registry import Registry
+from kingdom.court.machines.rights import Rights
 from kingdom.court.packages.installed import general_folders
 from kingdom.court.supervisor.record import running_supervisor
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kingdom.court.config import MachineSection
     from kingdom.court.home import Home
     from kingdom.court.init_home import InitResult, SharedQueues
+    from kingdom.court.machines.rights import MachineRight
 
 _LOOK_SECONDS: Final = 0.5
 
@@ -61,12 +63,15 @@ async def create_first_machine(
 
 
 async def join_court(root: Path, shared: SharedQueues, *, force: bool) -> tuple[InitResult, list[str]]:
-    """Create the home of a further machine; return it, and the generals that it has got.
+    """Create the home of a further machine, joined or standing by; return it, and the generals that it has got.
 
     Nothing is created when the database has no court, or a machine of this name, or not the generals that were named.
     """
     registry = Registry(shared.database)
     await registry.setup()
+    own = await Rights(shared.database).own()
+    if own is not None:
+        _check_role(own, shared)
     machines = await registry.machines()
     if not any(not one.joined for one in machines):
         raise MachineRefused(
@@ -75,14 +80,24 @@ async def join_court(root: Path, shared: SharedQueues, *, force: bool) -> tuple[
     known = await registry.packages()
     if unknown := [name for name in shared.generals or () if name not in known]:
         raise MachineRefused(f"the court has no general {unknown[0]!r}: it has {', '.join(known) or 'none yet'}")
-    await registry.register(shared.machine, joined=True)
+    await registry.register(shared.machine, joined=shared.joined)
     try:
         result = await create_home(root, (), force=force, choices=HomeChoices(shared=shared))
-        changed = await registry.fetch_packages(result.home, shared.generals)
+        changed = await registry.fetch_packages(result.home, shared.generals if shared.joined else None)
     except BaseException:
         await registry.set_state(shared.machine, "left")  # the name is free again
         raise
     return result, changed
+
+
+def _check_role(own: MachineRight, shared: SharedQueues) -> None:
+    """Raise :class:`MachineRefused` when the role with which this machine connects is for something else."""
+    if own.machine != shared.machine:
+        raise MachineRefused(f"the role {own.role} is that of {own.machine}: join with --name {own.machine}")
+    if not shared.joined:
+        raise MachineRefused(
+            f"the database's role {own.role} may only run generals: a machine that stands by needs the court's own role"
+        )
 
 
 async def stop_claiming(home: Home) -> None:
@@ -98,6 +113,14 @@ def wait_for_tasks(home: Home, timeout: float) -> list[str]:
     while (running := _running_tasks(home, since)) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
     return running
+
+
+async def is_last_to_lead(home: Home) -> bool:
+    """Whether no other machine of the court could lead it."""
+    section, registry = own_machine(home)
+    return not any(
+        not one.joined and one.state == "active" and one.name != section.name for one in await registry.machines()
+    )
 
 
 async def leave_court(home: Home) -> None:

@@ -17,10 +17,11 @@ from kingdom.court.models import timestamp
 from kingdom.court.problems import API_CONFIG, CourtProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
     from kingdom.court.home import Home
+    from kingdom.court.packages.manifest import Manifest
 
 ALIVE_SECONDS: Final = 60.0  # a machine that was not seen for this long counts as gone
 
@@ -38,6 +39,7 @@ class Machine:
     """By how many seconds its clock is ahead of the database's."""
     state: str
     report: dict[str, Any] = field(default_factory=dict)
+    leads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +65,23 @@ class MachineState:
     state: Annotated[str, Field(description="active, silent, leaving or removed", examples=["active"])]
     here: Annotated[bool, Field(description="Whether it is the machine that answers.")]
     joined: Annotated[bool, Field(description="Whether it runs generals only.")]
+    leads: Annotated[bool, Field(description="Whether it has the king, envoy, sentinel and chamberlain now.")]
     silent_seconds: Annotated[float, Field(description="Since its last sign of life.")]
     clock_skew_seconds: Annotated[float, Field(description="By how much its clock is ahead of the database's.")]
     version: str = ""
     generals: list[str] = field(default_factory=list)
     soldiers: list[MachineSoldier] = field(default_factory=list)
+    labels: Annotated[list[str], Field(description="What generals may demand of it.", examples=[["gpu"]])] = field(
+        default_factory=list
+    )
     slots: Annotated[int | None, Field(description="How many soldiers may run there at once.")] = None
     load: float | None = None
     cores: int | None = None
+
+    @property
+    def duty(self) -> str:
+        """What it does in the court, in a word."""
+        return "generals" if self.joined else "leads" if self.leads else "stands by"
 
 
 def describe_machine(machine: Machine, own: str) -> MachineState:
@@ -82,11 +93,13 @@ def describe_machine(machine: Machine, own: str) -> MachineState:
         "silent" if silent else machine.state,
         machine.name == own,
         machine.joined,
+        machine.leads,
         round(machine.silent_seconds, 1),
         round(machine.clock_skew, 3),
         str(report.get("version") or ""),
         [str(one) for one in _list(report.get("generals"))],
         [one for soldier in _list(report.get("soldiers")) if (one := _soldier(soldier)) is not None],
+        [str(one) for one in _list(report.get("labels"))],
         _number(report.get("slots"), int),
         _number(report.get("load"), float),
         _number(report.get("cores"), int),
@@ -97,7 +110,7 @@ def save_machines(home: Home, machines: Iterable[Machine], now: float) -> None:
     """Write what the database says about the machines."""
     rows = [
         {"name": one.name, "joined": one.joined, "silent": one.silent_seconds, "clock_skew": one.clock_skew}
-        | {"state": one.state, "report": one.report}
+        | {"state": one.state, "report": one.report, "leads": one.leads}
         for one in machines
     ]
     home.role("link").mkdir(parents=True, exist_ok=True)
@@ -115,7 +128,14 @@ def read_machines(home: Home, now: float) -> list[MachineState]:
     for row in _list(document.get("machines")):
         try:
             machine = Machine(
-                row["name"], row["joined"], None, row["silent"] + age, row["clock_skew"], row["state"], row["report"]
+                row["name"],
+                row["joined"],
+                None,
+                row["silent"] + age,
+                row["clock_skew"],
+                row["state"],
+                row["report"],
+                row["leads"],
             )
         except (KeyError, TypeError):
             continue
@@ -132,6 +152,16 @@ def machine_problems(machines: Iterable[MachineState]) -> Iterator[CourtProblem]
                 f"it was not seen for a minute or longer; its tasks go to other machines. Look at it, or run "
                 f"kingdom machines remove {machine.name}",
             )
+
+
+def homeless_generals(machines: Sequence[MachineState], generals: Iterable[Manifest]) -> Iterator[CourtProblem]:
+    """Yield the generals that no machine runs, so that their tasks wait for ever."""
+    running = {name for machine in machines if machine.state == "active" for name in machine.generals}
+    for general in generals:
+        if machines and general.name not in running:
+            option = f" --labels {','.join(general.runs_on)}" if general.runs_on else ""
+            why = f"no machine runs it, so its tasks wait: kingdom join{option} adds one that can"
+            yield CourtProblem(f"general {general.name}", why)
 
 
 def _soldier(value: Any) -> MachineSoldier | None:

@@ -6,10 +6,10 @@ Times are those of the database: the clocks of the machines may differ, and by h
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import io
 import json
+import re
 import tarfile
 import tempfile
 import time
@@ -17,23 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import asyncpg
-
-from kingdom.bus.errors import TransportUnavailable
-from kingdom.bus.eventbus import redact_url
-from kingdom.bus.transports.postgresql import split_url
-from kingdom.court.errors import CourtError, InvalidPackage
+from kingdom.court.errors import CourtError, InvalidPackage, MachineRefused
+from kingdom.court.machines.database import CourtDatabase
+from kingdom.court.machines.lead import LEAD_TABLES, check_format
 from kingdom.court.machines.listing import Machine
+from kingdom.court.machines.replica import FILE_TABLES
 from kingdom.court.packages.installed import general_folders
 from kingdom.court.packages.installer import install_package, package_files, remove_package
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
+    from collections.abc import Collection
 
     from kingdom.court.home import Home
 
-_CONNECT_SECONDS: Final = 10.0
-_SETUP_LOCK: Final = 0x6D616368696E65  # "machine", of an advisory lock
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS court_machine (
     name text PRIMARY KEY,
@@ -51,12 +47,7 @@ CREATE TABLE IF NOT EXISTS court_package (
     published_at timestamptz NOT NULL DEFAULT now()
 );
 """
-
-
-class MachineRefused(CourtError):
-    """A machine may not take part in the court."""
-
-    code = "MACHINE_REFUSED"
+_TABLE_NAMES: Final = re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", _TABLES + LEAD_TABLES + FILE_TABLES)
 
 
 class DamagedPackage(CourtError):
@@ -69,20 +60,23 @@ class Registry:
     """The tables, each call with a connection of its own: there are few calls."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        self._dsn, options = split_url(url)
-        self._schema = options.get("schema")
+        self._database = CourtDatabase(url)
 
     async def setup(self) -> None:
-        """Create the tables. Several machines may do it at once."""
-        async with self._connected() as connection, connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", _SETUP_LOCK)
-            await connection.execute("SELECT 1 FROM pg_catalog.pg_class LIMIT 1")  # or CREATE would not see the others'
-            await connection.execute(_TABLES)
+        """Create the tables that are missing. Several machines may do it at once.
+
+        The role of a joined machine may not create any: it finds them.
+        """
+        async with self._database.connection() as connection:
+            missing = await connection.fetchval(
+                "SELECT count(*) FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NULL", list(_TABLE_NAMES)
+            )
+        if missing:
+            await self._database.create_tables(_TABLES + LEAD_TABLES + FILE_TABLES)
 
     async def register(self, name: str, *, joined: bool) -> None:
         """Add a machine, or one that left. Raises :class:`MachineRefused` for the name of another that is active."""
-        async with self._connected() as connection:
+        async with self._database.connection() as connection:
             added = await connection.fetchval(
                 "INSERT INTO court_machine (name, joined) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE "
                 "SET joined = $2, joined_at = now(), seen_at = now(), state = 'active', report = '{}' "
@@ -97,8 +91,11 @@ class Registry:
             )
 
     async def sign(self, name: str, *, joined: bool, report: dict[str, Any]) -> str:
-        """Write a sign of life; return the state of the machine: ``active``, ``leaving``, ``left`` or ``removed``."""
-        async with self._connected() as connection:
+        """Write a sign of life; return the state of the machine: ``active``, ``leaving``, ``left`` or ``removed``.
+
+        Raises :class:`MachineRefused` when its version cannot work with that of the machine that leads.
+        """
+        async with self._database.connection() as connection:
             before = time.time()
             now = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::double precision")
             skew = (before + time.time()) / 2 - now
@@ -110,14 +107,17 @@ class Registry:
                 skew,
                 json.dumps(report),
             )
+            lead = await connection.fetchrow("SELECT machine, format FROM court_lead")
+        check_format(lead["machine"], lead["format"])
         return state
 
     async def machines(self) -> list[Machine]:
-        """Return all machines but those that left, the first machine first."""
-        async with self._connected() as connection:
+        """Return all machines but those that left, the one that leads first."""
+        async with self._database.connection() as connection:
             rows = await connection.fetch(
-                "SELECT *, extract(epoch FROM now() - seen_at)::double precision AS silent FROM court_machine "
-                "WHERE state <> 'left' ORDER BY joined, name"
+                "SELECT *, extract(epoch FROM now() - seen_at)::double precision AS silent, "
+                "name = (SELECT machine FROM court_lead) AS leads FROM court_machine "
+                "WHERE state <> 'left' ORDER BY leads DESC, joined, name"
             )
         return [
             Machine(
@@ -128,20 +128,21 @@ class Registry:
                 row["clock_skew"],
                 row["state"],
                 json.loads(row["report"]),
+                leads=row["leads"],
             )
             for row in rows
         ]
 
     async def set_state(self, name: str, state: str) -> bool:
         """Set the state of a machine; return False when there is none of this name."""
-        async with self._connected() as connection:
+        async with self._database.connection() as connection:
             done: str = await connection.execute("UPDATE court_machine SET state = $2 WHERE name = $1", name, state)
         return done != "UPDATE 0"
 
     async def publish_packages(self, home: Home) -> None:
         """Publish the packages of this home, and withdraw those that it has no more."""
         packed = await asyncio.to_thread(_pack_all, home)
-        async with self._connected() as connection, connection.transaction():
+        async with self._database.transaction() as connection:
             known = dict(await connection.fetch("SELECT general, digest FROM court_package"))
             for name, one in packed.items():
                 if one is not None and known.get(name) != one.digest:
@@ -157,7 +158,7 @@ class Registry:
 
     async def packages(self) -> dict[str, str]:
         """Return the digest of each general's package."""
-        async with self._connected() as connection:
+        async with self._database.connection() as connection:
             return dict(await connection.fetch("SELECT general, digest FROM court_package ORDER BY general"))
 
     async def fetch_packages(self, home: Home, only: Collection[str] | None) -> list[str]:
@@ -169,7 +170,7 @@ class Registry:
         here = await asyncio.to_thread(_pack_all, home)
         changed = [name for name, digest in there.items() if (one := here.get(name)) is None or one.digest != digest]
         for name in changed:
-            async with self._connected() as connection:
+            async with self._database.connection() as connection:
                 row = await connection.fetchrow("SELECT digest, archive FROM court_package WHERE general = $1", name)
             if row is not None:
                 await asyncio.to_thread(_unpack, home, name, row["digest"], row["archive"])
@@ -177,25 +178,6 @@ class Registry:
         for name in gone:
             await asyncio.to_thread(remove_package, home, name)
         return [*changed, *gone]
-
-    @contextlib.asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Any]:
-        settings = {"application_name": "kingdom machines"}
-        if self._schema:
-            settings["search_path"] = self._schema
-        try:
-            connection = await asyncpg.connect(
-                self._dsn, timeout=_CONNECT_SECONDS, server_settings=settings, statement_cache_size=0
-            )
-        except (OSError, asyncpg.PostgresError, TimeoutError) as error:
-            raise TransportUnavailable(f"cannot connect to {redact_url(self._url)}: {error}") from None
-        try:
-            yield connection
-        except (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError) as error:
-            raise TransportUnavailable(f"lost the connection to {redact_url(self._url)}: {error}") from None
-        finally:
-            with contextlib.suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                await connection.close(timeout=2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The role ``link``: connects the machines of a court.
 
-On a joined machine it reports to the first one, carries out its orders and keeps the packages of the generals up to
-date. On the first machine it takes in the reports, sends the orders and publishes the packages. On both it writes the
-sign of life that ``kingdom machines`` shows.
+On a joined machine it reports to the one that leads, carries out its orders and keeps the packages of the generals up
+to date. On the machine that leads it takes in the reports, sends the orders and publishes the packages. A machine that
+stands by copies the files of the court until it takes over. All write the sign of life that ``kingdom machines`` shows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom import __version__
-from kingdom.base.inotify import MODIFY, MOVED_TO, FileWatcher
+from kingdom.base.inotify import MODIFY, MOVED_TO
 from kingdom.bus import BusError, Envelope
 from kingdom.court.cancellations import cancel_requests, drop_request, request_cancel, requests_folder
 from kingdom.court.chamberlain.alerts import WarningLog
@@ -23,14 +23,17 @@ from kingdom.court.chamberlain.cleanup import Cleanup, rotate_logs
 from kingdom.court.chamberlain.config import ChamberlainConfigFile
 from kingdom.court.chamberlain.sessions import LocalSoldierProcesses
 from kingdom.court.config import court_zone
-from kingdom.court.errors import CourtError, InvalidId
-from kingdom.court.machines.capacity import machine_state, note_machine_state
+from kingdom.court.errors import CourtError, InvalidId, MachineRefused
+from kingdom.court.loop import on_changes
+from kingdom.court.machines.capacity import machine_state, note_machine_state, runs_here
 from kingdom.court.machines.exchange import CANCEL, ORDERS, REPORTS, declare_exchange, machine_of
 from kingdom.court.machines.intake import Intake
+from kingdom.court.machines.leading import LeadKeeper
 from kingdom.court.machines.listing import save_machines
 from kingdom.court.machines.registry import Registry
+from kingdom.court.machines.rights import Rights
 from kingdom.court.machines.shipping import Shipper
-from kingdom.court.packages.installed import general_folders
+from kingdom.court.packages.installed import general_folders, load_generals
 from kingdom.court.soldiers import all_soldiers
 from kingdom.journal import JournalError
 
@@ -65,17 +68,21 @@ class Link:
         self._state = machine_state(services.home)
         self._trouble = ""
         self._cleaned: float | None = None
+        self._intake: Intake | None = None
         self._caught_up = False  # everything of this machine's journal is reported
+        self._wake: Callable[[], None] = lambda: None
+        self._url = url
+        self._keeper: LeadKeeper | None = None
 
     async def start(self) -> None:
         """Create the streams and tables, and give back what a former process held."""
-        await declare_exchange(self._bus)
-        await self._registry.setup()
         if self._section.joined:
             self._shipper = Shipper(self._home, self._bus, self._machine)
-        else:
-            self._intake = Intake(self._services)
-            await self._intake.recall()
+        await declare_exchange(self._bus)
+        await self._registry.setup()
+        if not self._section.joined:
+            self._keeper = LeadKeeper(self._home, self._url, self._section, self._lead_changed)
+            await self._keeper.start()
 
     async def tick(self) -> float | None:
         """Carry everything that waits, and sign."""
@@ -85,47 +92,63 @@ class Link:
             busy = await self._shipper.ship_transcripts()
             more = await self._shipper.ship()
             self._caught_up = not more
-        else:
+        elif self._leads:
+            self._services.lead.check()
+            if self._intake is None:
+                self._intake = Intake(self._services, Rights(self._url))
+                await self._intake.recall()
             more = await self._intake.take()
             await self._send_orders()
+        else:
+            self._intake = None
+            more = False
         loop_time = asyncio.get_running_loop().time()
         if self._signed is None or loop_time - self._signed >= _SIGN_SECONDS:
             await self._sign()
             self._signed = loop_time
         return 0.0 if more else _TRANSCRIPT_SECONDS if busy else None
 
+    @property
+    def _leads(self) -> bool:
+        return self._keeper is not None and self._keeper.leading
+
+    def _lead_changed(self) -> None:
+        self._signed = None  # say so at once
+        self._wake()
+
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` when a report or an order arrives, or when there is something to report or to order."""
-        undo = self._bus.subscribe(ORDERS if self._section.joined else REPORTS, wake)
-        watch = FileWatcher(asyncio.get_running_loop())
-        with contextlib.suppress(OSError):  # without inotify the interval is enough
-            self._home.logs.mkdir(parents=True, exist_ok=True)
-            if self._section.joined:
-                watch.add(self._home.logs, MODIFY | MOVED_TO, lambda _: wake())
-            else:
-                for folder in general_folders(self._home):
-                    requests = requests_folder(self._home, folder.name)
-                    requests.mkdir(parents=True, exist_ok=True)
-                    watch.add(requests, MOVED_TO, lambda _: wake())
+        self._wake = wake
+        undo_messages = self._bus.subscribe(ORDERS if self._section.joined else REPORTS, wake)
+        folders = [self._home.logs]
+        if not self._section.joined:
+            folders = [requests_folder(self._home, folder.name) for folder in general_folders(self._home)]
+        mask = MODIFY | MOVED_TO if self._section.joined else MOVED_TO
+        undo_files = on_changes(folders, mask, lambda _: wake())
 
-        def stop() -> None:
-            undo()
-            watch.close()
+        def undo() -> None:
+            undo_messages()
+            undo_files()
 
-        return stop
+        return undo
 
     def report(self) -> Mapping[str, Any]:
         """Report what was carried, and the trouble with it."""
-        carried = (
-            {"shipped_lines": self._shipper.shipped_lines}
-            if self._section.joined
-            else {"taken_reports": self._intake.taken}
-        )
-        trouble = {"trouble": self._trouble} if self._trouble else {}
-        return {"machine": self._machine, "state": self._state, **carried, **trouble}
+        carried: dict[str, Any] = {"leads": self._leads}
+        trouble = self._trouble
+        if self._section.joined:
+            carried = {"shipped_lines": self._shipper.shipped_lines}
+        elif self._intake is not None:
+            carried["taken_reports"] = self._intake.taken
+        if self._keeper is not None:
+            carried["leader"] = self._keeper.machine
+            trouble = trouble or self._keeper.trouble
+        return {"machine": self._machine, "state": self._state, **carried, **({"trouble": trouble} if trouble else {})}
 
     async def stop(self) -> None:
-        """Report what the other roles did last: they have stopped before."""
+        """Report what the other roles did last: they have stopped before. Hand the lead over, if another stands by."""
+        if self._keeper is not None:
+            await self._keeper.stop()
         if self._section.joined:
             with contextlib.suppress(BusError, JournalError, OSError):  # reported at the next start
                 async with asyncio.timeout(_LAST_REPORT_SECONDS):
@@ -135,31 +158,37 @@ class Link:
     # ── signs of life and packages ────────────────────────────────────────────────────────────────────────────
 
     async def _sign(self) -> None:
-        self._state = await self._registry.sign(
-            self._machine, joined=self._section.joined, report=await asyncio.to_thread(self._own_report)
-        )
+        report = await asyncio.to_thread(self._own_report)
+        try:
+            self._state = await self._registry.sign(self._machine, joined=self._section.joined, report=report)
+        except MachineRefused as error:
+            self._state, self._trouble = "refused", str(error)
+            log.warning("link: %s", error)
+            note_machine_state(self._home, self._state)
+            return
         note_machine_state(self._home, self._state)
         save_machines(self._home, await self._registry.machines(), self._services.clock())
         try:
-            if self._section.joined:
-                changed = await self._registry.fetch_packages(self._home, self._section.generals)
+            if self._leads:
+                await self._registry.publish_packages(self._home)
+            else:
+                only = self._section.generals if self._section.joined else None
+                changed = await self._registry.fetch_packages(self._home, only)
                 if changed:
                     log.info("link: new packages: %s", ", ".join(changed))
-                await self._clean()
-            else:
-                await self._registry.publish_packages(self._home)
+                if self._section.joined:
+                    await self._clean()
             self._trouble = ""
         except CourtError as error:
             self._trouble = str(error)
             log.warning("link: %s", error)
 
     def _own_report(self) -> dict[str, Any]:
-        generals = [folder.name for folder in general_folders(self._home)]
-        wanted = self._section.generals
         soldiers = [soldier for soldier in all_soldiers(self._home) if soldier.at_work]
         return {
             "version": __version__,
-            "generals": [name for name in generals if wanted is None or name in wanted],
+            "generals": sorted(load_generals(self._home).on(runs_here(self._home)).by_name),
+            "labels": self._section.labels,
             "soldiers": [
                 {"id": one.id, "task_id": one.task_id, "general": one.general}
                 | {"engine": one.order.engine, "started_at": one.started_at}

@@ -17,7 +17,7 @@ from kingdom.base.files import read_object, write_json
 from kingdom.bus import Envelope
 from kingdom.court.errors import InvalidId
 from kingdom.court.machines.exchange import FILE, JOURNAL, LEDGER, REPORTS
-from kingdom.court.soldiers import SoldierIndex, soldiers_of_task
+from kingdom.court.soldiers import SoldierIndex
 from kingdom.journal import Cursor, InvalidCursor, Reader
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ class Shipper:
             cursor = reader.cursor
         if not lines:
             return False
-        for task_id in _ended_tasks(lines):
-            await self._ship_task(task_id)
+        await self._ship_tasks(_ended_tasks(lines))
         report = Envelope(
             JOURNAL,
             {"machine": self._machine, "batch": self._batch, "lines": lines, "next": cursor.to_dict()},
@@ -105,7 +104,7 @@ class Shipper:
         return True
 
     async def _ship_ledger(self) -> None:
-        """Report new ledger lines. The first machine counts each run once, however often it is reported."""
+        """Report new ledger lines. The machine that leads counts each run once, however often it is reported."""
         for path in sorted(self._home.ledger.glob("*.jsonl")):
             offset = self._months.get(path.stem, 0)
             with path.open("rb") as file:
@@ -125,14 +124,31 @@ class Shipper:
             self._months[path.stem] = offset + len(whole)
             self._save()
 
-    async def _ship_task(self, task_id: str) -> None:
-        """Report the files of a task that has ended: prompt, raw result, runs and transcripts."""
+    async def _ship_tasks(self, task_ids: Iterable[str]) -> None:
+        """Report the files of tasks that have ended: prompts, raw results, runs and transcripts."""
+        waiting: list[Envelope] = []
+        size = 0
+        for task_id in task_ids:
+            for path in self._task_files(task_id):
+                for chunk in self._chunks(path):
+                    waiting.append(chunk)
+                    size += len(chunk.payload["data"])
+                    if size >= _BATCH_BYTES:
+                        await self._bus.publish(REPORTS, waiting)
+                        waiting, size = [], 0
+        if waiting:
+            await self._bus.publish(REPORTS, waiting)
+
+    def _task_files(self, task_id: str) -> Iterator[Path]:
+        home = self._home
         try:
-            paths = [*_task_files(self._home, task_id)]
+            wanted = [home.prompt(task_id), home.raw_result(task_id), home.soldier_id(task_id)]
         except InvalidId:
             return
-        for path in paths:
-            await self._bus.publish(REPORTS, [*self._chunks(path)])
+        for soldier in self._soldiers.of_task(task_id):
+            wanted += [soldier.folder / name for name in _RUN_FILES]
+            wanted += [soldier.transcript, soldier.errors]
+        yield from (path for path in wanted if path.is_file())
 
     def _chunks(self, path: Path, start: int = 0, end: int = _MAX_FILE_BYTES) -> Iterator[Envelope]:
         """Yield a file in pieces. Pieces that overlap do no harm: each says where it belongs."""
@@ -148,20 +164,13 @@ class Shipper:
                     {"machine": self._machine, "path": relative, "offset": offset, "data": text},
                     event_id=f"{FILE}:{self._machine}:{relative.replace('/', ':')}:{offset}-{offset + len(data)}",
                     aggregate_id=self._machine,
+                    priority="low",  # results do not wait behind them
                 )
 
     def _save(self) -> None:
         journal = {} if self._cursor is None else {"journal": self._cursor.to_dict()}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self._path, {"batch": self._batch, "ledger": self._months, **journal})
-
-
-def _task_files(home: Home, task_id: str) -> Iterator[Path]:
-    wanted = [home.prompt(task_id), home.raw_result(task_id), home.soldier_id(task_id)]
-    for soldier in soldiers_of_task(home, task_id):
-        wanted += [soldier.folder / name for name in _RUN_FILES]
-        wanted += [soldier.transcript, soldier.errors]
-    yield from (path for path in wanted if path.is_file())
 
 
 def _ended_tasks(lines: Iterable[str]) -> list[str]:

@@ -58,9 +58,9 @@ class Generals:
     broken: tuple[str, ...] = ()
     """The names of the invalid ones."""
 
-    def on(self, runs_here: Callable[[str], bool]) -> Generals:
+    def on(self, runs_here: Callable[[Manifest], bool]) -> Generals:
         """Return those that run on a machine."""
-        return replace(self, by_name={name: one for name, one in self.by_name.items() if runs_here(name)})
+        return replace(self, by_name={name: one for name, one in self.by_name.items() if runs_here(one.manifest)})
 
 
 def load_generals(home: Home) -> Generals:

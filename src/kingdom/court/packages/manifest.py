@@ -20,7 +20,8 @@ from pydantic import (
 
 from kingdom.agents.port import Profile
 from kingdom.base.forms import form
-from kingdom.court.config import ConfigSection, EngineName, EnvName, NetworkHost, ShortFormSection, TimeZone, Usd
+from kingdom.court.config import EngineName, MachineName, NetworkHost, TimeZone, Usd
+from kingdom.court.config_parts import ConfigSection, EnvName, ShortFormSection
 from kingdom.court.cron import parse_cron
 from kingdom.court.models import GeneralName, Priority
 
@@ -301,6 +302,8 @@ class Manifest(ConfigSection):
     fetch_repo: bool = True
     """Whether a task gets a worktree of the repository."""
     concurrency: int = Field(default=1, ge=1, le=1000)
+    runs_on: list[MachineName] = Field(default_factory=list, max_length=50)
+    """In a court on several machines: the labels that a machine must have, such as ``gpu``."""
     budget: GeneralBudget = Field(default_factory=GeneralBudget)
     evidence: list[Evidence] = Field(default_factory=list)
     """What must be found before a ``success`` counts."""

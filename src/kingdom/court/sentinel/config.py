@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from kingdom.base.files import ChangeDetector
 from kingdom.base.forms import form
 from kingdom.base.yamlfile import YamlProblem, load_yaml
-from kingdom.court.config import ConfigSection, EnvName
+from kingdom.court.config_parts import ConfigSection, EnvName
 from kingdom.court.errors import InvalidConfig
 from kingdom.court.patterns import type_matches
 

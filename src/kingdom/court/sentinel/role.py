@@ -20,7 +20,7 @@ from kingdom.court.sentinel.local import drop_folder
 from kingdom.court.sentinel.watcher import SourcePoller, SourceState, hints_folder
 
 if TYPE_CHECKING:
-    from kingdom.court.config import ConfigSection
+    from kingdom.court.config_parts import ConfigSection
     from kingdom.court.loop import Services
     from kingdom.court.sentinel.config import SentinelConfig
     from kingdom.court.sentinel.watcher import Watcher

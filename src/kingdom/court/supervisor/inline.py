@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from kingdom import __version__
 from kingdom.court.bootstrap import make_role, open_services, stop_order
 from kingdom.court.loop import role_lock, run_role
+from kingdom.court.machines.own_lead import forget_lead
 from kingdom.court.models import timestamp
 from kingdom.court.supervisor.policy import RestartBackoff, WantedRoles
 from kingdom.court.supervisor.record import SUPERVISOR, RoleRecord, SupervisorRecord, own_process
@@ -61,6 +62,7 @@ async def run_inline(
     folder = home.role(SUPERVISOR)
     folder.mkdir(parents=True, exist_ok=True)
     with role_lock(folder, SUPERVISOR):
+        forget_lead(home)
         async with open_services(home) as services:
             court = _InlineCourt(services, say, wanted)
             court.emit(SystemStartup(__version__))

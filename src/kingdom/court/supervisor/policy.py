@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from kingdom.base.backoff import backoff
 from kingdom.court.bootstrap import UnknownRole, available_roles
-from kingdom.court.machines.capacity import runs_here
+from kingdom.court.loop import LINK
+from kingdom.court.machines.capacity import leads_or_joined, runs_here
 from kingdom.court.packages.installed import Generals, GeneralsCache
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class WantedRoles:
         self._fixed = available_roles(home)
         self._runs_here = runs_here(home)
         self._only = None if only is None else frozenset(only)
+        self._home = home
         self._say = say
         self._told: list[str] = []
         self._found = Generals()
@@ -92,6 +94,9 @@ class WantedRoles:
             for problem in problems:
                 self._say("supervisor", problem)
         wanted: dict[str, object] = dict.fromkeys(self._fixed)
-        wanted |= {name: general.manifest for name, general in found.by_name.items() if self._runs_here(name)}
+        wanted |= {name: general.manifest for name, general in found.on(self._runs_here).by_name.items()}
         wanted |= {name: None for name in found.broken if name in running}
-        return {name: made_from for name, made_from in wanted.items() if self._only is None or name in self._only}
+        selected = {name: made for name, made in wanted.items() if self._only is None or name in self._only}
+        if LINK in selected and not leads_or_joined(self._home):
+            return {LINK: selected[LINK]}  # it asks for the lead of the court; without it the others must not run
+        return selected

@@ -16,6 +16,8 @@ from kingdom import __version__
 from kingdom.base.files import read_json
 from kingdom.court.bootstrap import preload_modules, stop_order
 from kingdom.court.loop import remove_stale_temporaries, role_lock
+from kingdom.court.machines.capacity import leads_or_joined
+from kingdom.court.machines.own_lead import forget_lead
 from kingdom.court.models import timestamp
 from kingdom.court.supervisor.policy import RestartBackoff, SupervisorTiming, WantedRoles
 from kingdom.court.supervisor.process import RoleProcess, fork_role
@@ -65,6 +67,7 @@ class Supervisor:
         self._held = contextlib.ExitStack()  # what a forked role must close
         self._stop_reason: str | None = None
         self._impatient = False
+        self._announced = False
         self._written: object = None
 
     def run(self, ready: Callable[[], None] = lambda: None) -> str:
@@ -80,18 +83,19 @@ class Supervisor:
             self._held.enter_context(role_lock(folder, SUPERVISOR))
             remove_stale_temporaries(folder)
             self._end_leftovers()
+            forget_lead(self._home)
             preload_modules()
             gc.collect()
             gc.freeze()  # otherwise a collection in a role writes to every shared page, and copies it
             self._listen()
             self._record = SupervisorRecord(own_process(), timestamp(time.time()), "processes")
-            self._emit(SystemStartup(__version__))
             self._look()
             ready()
             self._loop()
             reason = self._stop_reason or "stopped"
             self._stop_all()
-            self._emit(SystemShutdown(reason))
+            if self._announced:
+                self._emit(SystemShutdown(reason))
             self._remember()
             if self._meanwhile is not None:
                 self._meanwhile()
@@ -117,6 +121,10 @@ class Supervisor:
         """Start, stop and restart roles, so that the wanted ones run."""
         now = time.monotonic()
         wanted = self._wanted.roles(self._children)
+        if leads_or_joined(self._home) != self._announced:  # the journal belongs to the machine that leads
+            self._announced = not self._announced
+            if self._announced:
+                self._emit(SystemStartup(__version__))
         for name, child in self._children.items():
             changed = name in wanted and wanted[name] is not None and wanted[name] != self._made_from[name]
             if (name not in wanted or changed) and not child.stopping:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo, f
 
 from kingdom.agents.port import Profile
 from kingdom.base.yamlfile import YamlProblem, load_yaml
-from kingdom.court.config import ConfigSection
+from kingdom.court.config_parts import ConfigSection
 from kingdom.court.errors import InvalidConfig
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import math
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -19,7 +20,7 @@ from kingdom.court.envoy.port import TryLater
 from kingdom.court.errors import CourtError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from kingdom.court.envoy.config import SlackTokens
 
@@ -205,6 +206,9 @@ class BotIdentity:
         return post.get("user") == user or (self._bot is not None and post.get("bot_id") == self._bot)
 
 
+StoreEnvelope = Callable[[dict[str, Any]], Awaitable[None]]
+
+
 class SocketModeReceiver:
     """Receives envelopes over Socket Mode, and keeps a connection open.
 
@@ -216,7 +220,7 @@ class SocketModeReceiver:
     def __init__(
         self,
         api: SlackApi,
-        store: Callable[[dict[str, Any]], None],
+        store: StoreEnvelope,
         *,
         back_off: tuple[float, float] = _RECONNECT_BACK_OFF_SECONDS,
     ) -> None:
@@ -265,7 +269,7 @@ class SocketModeReceiver:
 class _Connection:
     """One socket, from open to close."""
 
-    def __init__(self, receiver: SocketModeReceiver, api: SlackApi, store: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, receiver: SocketModeReceiver, api: SlackApi, store: StoreEnvelope) -> None:
         self._receiver = receiver
         self._api = api
         self._store = store
@@ -309,7 +313,7 @@ class _Connection:
                 self.problem = "Socket Mode is disabled for the app: enable it at api.slack.com"
             self.replace.set()
         elif "envelope_id" in envelope:
-            self._store(envelope)  # if it cannot be stored, this raises: no acknowledgement, Slack delivers again
+            await self._store(envelope)  # if it cannot be stored, this raises: no acknowledgement, Slack delivers again
             with contextlib.suppress(ConnectionError, aiohttp.ClientError):  # connection lost: Slack delivers again
                 await socket.send_json({"envelope_id": envelope["envelope_id"]})
 

@@ -57,12 +57,14 @@ class SlackInbox:
         self._last = 0
         self._pruned = 0.0
 
-    def store(self, envelope: dict[str, Any]) -> None:
-        """Store an envelope. After that it may be acknowledged."""
+    def store(self, envelope: dict[str, Any]) -> Path:
+        """Store an envelope, and return its file. After that it may be acknowledged."""
         # The file names sort in the order of arrival, even within a microsecond or when the clock is set back.
         self._last = max(self._last + 1, int(self._clock() * 1_000_000))
         name = _UNSAFE_NAME_CHARS.sub("_", str(envelope.get("envelope_id")))[:80]
-        write_json(self._folder / f"{self._last:020d}-{name}.json", envelope)
+        path = self._folder / f"{self._last:020d}-{name}.json"
+        write_json(path, envelope)
+        return path
 
     def pending(self) -> Iterator[tuple[Path, Any]]:
         """Yield what is not processed yet, oldest first."""
@@ -167,8 +169,8 @@ class SlackListener(ReplyListener):
             await asyncio.gather(self._receiving, return_exceptions=True)
             self._receiving = None
 
-    def _store(self, envelope: dict[str, Any]) -> None:
-        self._inbox.store(envelope)
+    async def _store(self, envelope: dict[str, Any]) -> None:
+        await self._context.services.lead.save(self._inbox.store(envelope))
         self._wake()
 
     async def _posted(self, posted: PostedMessage, bot: str) -> bool:

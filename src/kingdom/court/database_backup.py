@@ -1,0 +1,208 @@
+"""The queues of a court in PostgreSQL, as part of a backup: what one instant of the database had.
+
+A snapshot (REPEATABLE READ) is taken while the processes of the court are stopped, and read after they go on. It has
+the rows of the court's own streams, whatever else the database holds, and its tables of machines and packages. Each
+table is a file in PostgreSQL's text format. Rows get new numbers when they are restored, in the same order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import asyncpg
+
+from kingdom.base.files import read_object
+from kingdom.bus.errors import BusError
+from kingdom.bus.eventbus import redact_url
+from kingdom.bus.transports.postgresql import split_url
+from kingdom.court.errors import CourtError
+from kingdom.court.machines.exchange import ORDERS, REPORTS
+from kingdom.court.machines.registry import Registry
+from kingdom.court.machines.replica import FORGET_LEAD, REMOVE_FILES
+from kingdom.court.queues import STREAMS, open_queues
+
+COURT_STREAMS: Final = (*STREAMS, REPORTS, ORDERS)
+_ABOUT: Final = "about.json"
+_CONNECT_SECONDS: Final = 10.0
+_CLOSE_SECONDS: Final = 2.0
+_RESTORE_LOCK: Final = 0x726573746F7265  # "restore", of an advisory lock
+_NUMBERED: Final = "id"  # the column that the database numbers
+# The tables, and which of their rows belong to the court; $1: its streams.
+_TABLES: Final = {
+    "outbox_stream": "WHERE stream = ANY ($1::text[]) ORDER BY stream",
+    "outbox_event": "WHERE stream = ANY ($1::text[]) ORDER BY id",
+    "court_machine": "WHERE $1::text[] IS NOT NULL ORDER BY name",
+    "court_package": "WHERE $1::text[] IS NOT NULL ORDER BY general",
+}
+_MACHINE_TABLES: Final = ("court_machine", "court_package")
+# Tells whether the streams of two databases are the same, and in the same state.
+_DIGEST: Final = """
+    SELECT count(*) || ':' || coalesce(md5(string_agg(
+        md5(concat_ws(chr(31), stream, event_id, status, attempt_count, locked_by)), '' ORDER BY stream, event_id
+    )), '') FROM outbox_event WHERE stream = ANY ($1::text[])
+"""
+
+
+class DatabaseBackupFailed(CourtError):
+    """The queues cannot be read or restored; the message says why and what to do."""
+
+    code = "BACKUP"
+
+
+class DatabaseSnapshot:
+    """A connection that sees the database as it was when :meth:`take` was called. Used outside of event loops."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._runner = asyncio.Runner()
+        self._connection: Any = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._connection = self._run(_connect(self._url))
+        except BaseException:
+            self._runner.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(DatabaseBackupFailed):  # what was read is complete, or there is an error already
+            self._run(self._connection.close(timeout=_CLOSE_SECONDS))
+        self._runner.close()
+
+    def take(self) -> None:
+        """Fix the instant that is seen from now on."""
+        self._run(
+            self._connection.execute(
+                "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL idle_in_transaction_session_timeout = 0; "
+                "SELECT 1 FROM outbox_stream LIMIT 1"
+            )
+        )
+
+    def write(self, folder: Path) -> int:
+        """Write the tables to files of a new folder; return the number of rows."""
+        folder.mkdir()
+        about: dict[str, Any] = {"streams": list(COURT_STREAMS), "tables": {}}
+        about["digest"] = self._run(self._connection.fetchval(_DIGEST, list(COURT_STREAMS)))
+        for table, rows in _TABLES.items():
+            columns = self._run(_columns(self._connection, table))
+            if not columns:
+                continue
+            query = f"SELECT {', '.join(columns)} FROM {table} {rows}"  # noqa: S608 - names of our own tables
+            done = self._run(
+                self._connection.copy_from_query(query, list(COURT_STREAMS), output=folder / table, format="text")
+            )
+            about["tables"][table] = {"columns": columns, "rows": int(done.split()[-1])}
+        (folder / _ABOUT).write_text(json.dumps(about, indent=2))
+        return sum(table["rows"] for table in about["tables"].values())
+
+    def _run(self, work: Any) -> Any:
+        with _reported(self._url):
+            return self._runner.run(_awaited(work))
+
+
+def restore_database(url: str, folder: Path) -> None:
+    """Put the tables of a backup into a database, all or nothing.
+
+    The streams of the court must be empty there, or be those of this backup already.
+    """
+    with _reported(url):
+        asyncio.run(_restore(url, folder))
+
+
+async def _restore(url: str, folder: Path) -> None:
+    about = read_object(folder / _ABOUT)
+    tables, streams = about.get("tables"), about.get("streams")
+    if not isinstance(tables, dict) or not isinstance(streams, list) or not tables.keys() <= _TABLES.keys():
+        raise DatabaseBackupFailed("the backup of the database is damaged: its list of tables cannot be read")
+    async with open_queues(url) as bus:
+        await bus.setup()
+    if any(table in tables for table in _MACHINE_TABLES):
+        await Registry(url).setup()
+    connection = await _connect(url)
+    try:
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _RESTORE_LOCK)
+            if await _is_restored(connection, about):
+                return  # by a restore that was interrupted after this
+            await _check_empty(connection, url, streams, tables)
+            if any(table in tables for table in _MACHINE_TABLES):
+                await connection.execute(f"{FORGET_LEAD}; {REMOVE_FILES}")  # of a court that was here before
+            for table, about_table in tables.items():
+                await _copy(connection, table, about_table["columns"], folder / table)
+    finally:
+        await connection.close()
+
+
+async def _is_restored(connection: Any, about: dict[str, Any]) -> bool:
+    if await connection.fetchval(_DIGEST, about["streams"]) != about.get("digest"):
+        return False
+    for table, about_table in about["tables"].items():
+        rows = _TABLES[table].partition(" ORDER BY")[0]
+        count = await connection.fetchval(f"SELECT count(*) FROM {table} {rows}", about["streams"])  # noqa: S608
+        if count != about_table["rows"]:
+            return False
+    return True
+
+
+async def _check_empty(connection: Any, url: str, streams: list[str], tables: dict[str, Any]) -> None:
+    held = await connection.fetchval("SELECT count(*) FROM outbox_event WHERE stream = ANY ($1::text[])", streams)
+    for table in _MACHINE_TABLES:
+        if table in tables:
+            held += await connection.fetchval(f"SELECT count(*) FROM {table}")  # noqa: S608
+    if held:
+        raise DatabaseBackupFailed(
+            f"{redact_url(url)} has a court already ({held:,} rows): name an empty database or another schema "
+            "(?schema=NAME); nothing was changed"
+        )
+    await connection.execute("DELETE FROM outbox_stream WHERE stream = ANY ($1::text[])", streams)
+
+
+async def _copy(connection: Any, table: str, columns: list[str], file: Path) -> None:
+    if unknown := sorted(set(columns) - set(await _columns(connection, table))):
+        raise DatabaseBackupFailed(
+            f"the backup has {table}.{unknown[0]}, which this version does not know: restore it with a later version"
+        )
+    schema = await connection.fetchval("SELECT current_schema()")
+    await connection.copy_to_table(table, source=file, columns=columns, schema_name=schema, format="text")
+
+
+async def _columns(connection: Any, table: str) -> list[str]:
+    """Return the columns of a table, but not the one that the database numbers; none if there is no such table."""
+    rows = await connection.fetch(
+        "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped "
+        "ORDER BY attnum",
+        table,
+    )
+    return [row["attname"] for row in rows if row["attname"] != _NUMBERED]
+
+
+async def _connect(url: str) -> Any:
+    dsn, options = split_url(url)
+    connection = await asyncpg.connect(dsn, timeout=_CONNECT_SECONDS, server_settings={"application_name": "kingdom"})
+    if schema := options.get("schema"):
+        await connection.execute("SELECT set_config('search_path', quote_ident($1), false)", schema)
+    return connection
+
+
+async def _awaited(work: Any) -> Any:
+    return await work
+
+
+@contextlib.contextmanager
+def _reported(url: str) -> Any:
+    """Turn errors of the driver into one line that names the database."""
+    try:
+        yield
+    except BusError as error:
+        raise DatabaseBackupFailed(str(error)) from error
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DatabaseBackupFailed(f"{redact_url(url)}: {reason}") from error
