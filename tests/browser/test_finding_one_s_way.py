@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from tests.support.browser import PHONE, Visitor, barriers, shoot, visiting
+from tests.support.browser import LOOKS, PHONE, Theme, Visitor, barriers, connected, overflow, shoot, visiting
 from tests.support.seen_court import ASKING, FAILED, RUNNING, WAITING, SeenCourt
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -48,7 +48,7 @@ async def test_all_is_reached_with_the_keyboard_and_the_focus_is_seen(visitor: V
             assert inside or "solid" in (outline, row), passed[-1]
             if passed[-1] == RUNNING:
                 break
-        for wanted in ("Court", "Tasks", "Workflows", "Bus", "Language", "Theme", "failed", "Search tasks", WAITING):
+        for wanted in ("Court", "Tasks", "Workflows", "More", "Language", "Theme", "failed", "Search tasks", WAITING):
             assert wanted in passed, (wanted, passed)
         await page.keyboard.press("Enter")
         await page.wait_for_url(f"**/tasks/{RUNNING}")
@@ -59,6 +59,42 @@ async def test_the_skip_link_leads_past_the_navigation(visitor: Visitor) -> None
         await page.keyboard.press("Tab")
         await page.keyboard.press("Enter")
         await expect(page.locator("#main")).to_be_focused()
+
+
+@pytest.mark.parametrize(("theme", "locale"), LOOKS)
+async def test_the_header_fits_and_has_the_other_pages_in_a_menu(visitor: Visitor, theme: Theme, locale: str) -> None:
+    more, logs, events = {"en": ("More", "Logs", "Events"), "ko": ("더 보기", "기록", "이벤트")}[locale]
+    async with visitor.page("/", theme=theme, locale=locale, width=1440) as page:
+        for width in (1440, 1280, 1100, 1041):
+            await page.set_viewport_size({"width": width, "height": 800})
+            await expect(page.locator(".k-nav")).to_be_visible()
+            assert await overflow(page) == 0
+            gap = "document.querySelector('.k-header-end').getBoundingClientRect()"
+            gap = f"{gap}.left - document.querySelector('.k-nav-more').getBoundingClientRect().right"
+            assert await page.evaluate(gap) >= 0, width
+            assert await page.evaluate("document.querySelector('.k-header').scrollWidth") <= width
+            lines = await page.evaluate(
+                "[...document.querySelectorAll('.k-nav a span:first-child')].map((one) => one.getClientRects().length)"
+            )
+            assert set(lines) == {1}, "no name is broken into lines"
+            await shoot(page, f"header-{theme}-{width}")
+        opener = page.locator(".k-nav").get_by_role("button", name=more)
+        await opener.focus()
+        await page.keyboard.press("ArrowDown")
+        menu = page.locator(".q-menu")
+        await expect(menu.get_by_role("link", name=events)).to_be_focused()
+        assert await barriers(page) == []
+        await page.keyboard.press("Escape")
+        await expect(menu).to_have_count(0)
+        await expect(opener).to_be_focused()
+        await opener.click()
+        await menu.get_by_role("link", name=logs).click()
+        await page.wait_for_url("**/logs")
+        await connected(page)
+        await expect(opener).to_have_class(re.compile("k-nav-here"))
+        await opener.click()
+        await expect(menu.get_by_role("link", name=logs)).to_have_attribute("aria-current", "page")
+        await shoot(page, f"header-more-{theme}")
 
 
 async def test_on_a_phone_the_navigation_is_in_a_drawer(visitor: Visitor) -> None:
@@ -120,7 +156,18 @@ async def test_an_empty_court_says_how_to_begin(browser: Browser, tmp_path: Path
             await expect(page.locator("#main")).to_contain_text("kingdom up --home")
         async with visitor.page("/tasks") as page:
             await expect(page.locator("#main")).to_contain_text("No tasks yet")
-            await expect(page.locator("#main")).to_contain_text("kingdom emit")
+            await expect(page.locator("#main")).not_to_contain_text("kingdom emit")
+            await page.locator("#main").get_by_role("link", name="Emit an event").click()
+            await expect(page).to_have_url(re.compile("/events/new$"))
+            await connected(page)
+        async with visitor.page("/generals") as page:
+            await page.locator("#main .k-state-actions").get_by_role("button", name="Install a general").click()
+            await expect(page.get_by_role("dialog")).to_be_visible()
+            assert await barriers(page) == []
+        async with visitor.page("/templates") as page:
+            await page.locator("#main .k-state-link").click()
+            await expect(page).to_have_url(re.compile("/templates/new$"))
+            await connected(page)
 
 
 async def test_where_there_is_no_court_it_says_how_to_found_one(browser: Browser, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ async def test_it_is_shown_as_text_and_nothing_of_it_runs(visitor: Visitor, path
 async def test_an_address_with_markup_in_it_is_answered_in_words(visitor: Visitor, path: str, status: int) -> None:
     async with visitor.page(path, status=status) as page:
         await expect(page.locator("#main")).not_to_be_empty()
-        await expect(page.locator("header").get_by_role("link", name="Bus")).to_be_visible()
+        await expect(page.locator("header").get_by_role("link", name="Generals")).to_be_visible()
         assert await page.locator("#app script").count() == 0
         assert await _owned(page) is None
 

@@ -38,6 +38,7 @@ async def test_the_court_page_shows_all_machines_and_who_works_where(
                     await expect(card).to_contain_text("active")
                     await expect(card).to_contain_text("gen-asks, gen-endless, gen-quick · soldiers: 1 / 4")
                     await expect(page.locator("[data-machine=seat]")).to_contain_text("this machine")
+                    await expect(page.locator("[data-machine=seat]")).to_contain_text("leads")
                     await expect(page.locator(f"[data-soldier={soldier.id}]")).to_contain_text("builder")
                     await expect(page.locator(f"[data-soldier={soldier.id}]")).to_contain_text("This takes long")
                     await shoot(page, "court-machines")

@@ -59,7 +59,7 @@ PROMISED = {
     "event": [UNWANTED, "test.unwanted", "no general subscribes to it"],
     "messages": [MESSAGE, "It went wrong.", FAILED, "no such channel"],
     "message": [MESSAGE, "It went wrong.", "no such channel", FAILED],
-    "settings": ["config/system.yaml", "budget.daily_usd", "10.0", "kingdom web --new-token"],
+    "settings": ["config/system.yaml", "budget.daily_usd", "10.0", "Chrome · Linux"],
     "people": ["ann@example.org", "bob"],
     "over-time": ["24", "–"],
     "logs": ["task.failed", "no such file", "gen-pr", RUNNING, "event.discarded"],

@@ -88,7 +88,7 @@ async def test_a_token_is_given_shown_once_and_revoked(visitor: Visitor, theme: 
             assert await overflow(page) == 0
             await shoot(page, f"people-{theme}-{width}")
         assert await barriers(page) == []
-        await line.get_by_role("button").click()
+        await line.get_by_role("button", name=words[2]).click()
         await answer_dialog(page, words[2])
         await expect(line).to_have_count(0)
         assert tokens.find(value) is None
@@ -154,3 +154,54 @@ async def test_an_open_page_ends_with_the_token_and_can_do_nothing_more(browser:
         answered = await page.request.get(f"{visitor.web.url}/api/session")
         assert answered.status == 401
         gus.errors.clear()  # the console tells of refused connections
+
+
+@pytest.mark.parametrize(("theme", "locale"), LOOKS)
+async def test_devices_are_listed_and_one_is_logged_out(
+    browser: Browser, visitor: Visitor, theme: Theme, locale: str
+) -> None:
+    this, out = {"en": ("this device", "Log out"), "ko": ("이 기기", "로그아웃")}[locale]
+    async with visited_by(browser, visitor, "una", "look") as una, una.page("/settings") as theirs:
+        await expect(theirs.locator("[data-session]")).to_have_count(1)
+        await expect(theirs.locator("[data-session]")).to_contain_text("una")
+        session = await theirs.locator("[data-session]").get_attribute("data-session")
+        async with visitor.page("/settings", theme=theme, locale=locale) as page:
+            await expect(page.locator("[data-session]").filter(has_text=this)).to_have_count(1)
+            line = page.locator(f'[data-session="{session}"]')
+            await expect(line).to_contain_text("Chrome · Linux")
+            for width in (1440, PHONE):
+                await page.set_viewport_size({"width": width, "height": 800})
+                assert await overflow(page) == 0
+                await shoot(page, f"devices-{theme}-{width}")
+            assert await barriers(page) == []
+            await line.get_by_role("button").click()
+            await answer_dialog(page, out)
+            await expect(line).to_have_count(0)
+        await expect(theirs.locator(".k-offline")).to_be_visible()
+        answered = await theirs.request.get(f"{visitor.web.url}/api/session")
+        assert answered.status == 401
+        una.errors.clear()  # the console tells of refused connections
+    assert acts(visitor.web.context.root)[-1] == {"user": "owner", "action": "endSession", "subject": "una"}
+
+
+@pytest.mark.parametrize(("theme", "locale"), LOOKS)
+async def test_another_role_counts_at_once_on_open_pages(
+    browser: Browser, visitor: Visitor, theme: Theme, locale: str
+) -> None:
+    change, operate = {"en": ("Change role", "operate"), "ko": ("역할 변경", "운영")}[locale]
+    async with visited_by(browser, visitor, "pia", "look") as pia, pia.page(f"/tasks/{RUNNING}") as theirs:
+        await expect(theirs.locator("[data-status]").first).to_be_visible()
+        await expect(theirs.get_by_role("button", name="Cancel")).to_have_count(0)
+        async with visitor.page("/people", theme=theme, locale=locale) as page:
+            line = page.locator('[data-token="pia"]')
+            await line.get_by_role("button", name=change).click()
+            dialog = page.get_by_role("dialog")
+            await dialog.get_by_role("combobox").click()
+            await page.get_by_role("option", name=operate).click()
+            assert await barriers(page) == []
+            await shoot(page, f"people-role-{theme}")
+            await answer_dialog(page, change)
+            await expect(line.locator("[data-role]")).to_have_attribute("data-role", "operate")
+        await expect(theirs.get_by_role("button", name="Cancel")).to_be_visible()
+        pia.errors.clear()  # the console tells of the closed connection
+    assert acts(visitor.web.context.root)[-1] == {"user": "owner", "action": "changeTokenRole", "subject": "pia"}

@@ -16,6 +16,7 @@ from kingdom.web.app import create_app
 from kingdom.web.bootstrap import open_context
 from kingdom.web.context import WebContext
 from kingdom.web.security import cookie_name, cookie_value, csrf_token
+from kingdom.web.security.roles import OWNER
 from kingdom.web.server import RunningServer, serve
 from kingdom.web.settings import WebSettings
 
@@ -36,12 +37,17 @@ class Web(NamedTuple):
         """A client that is logged in as a browser is, with what a page of ours would send."""
         return self.without_token(
             headers={"Origin": LOCAL, "X-CSRF-Token": csrf_token(TOKEN)},
-            cookies={cookie_name(TOKEN): cookie_value(TOKEN)},
+            cookies=dict([session_cookie(self.context)]),
         )
 
     def without_token(self, *, address: str = "127.0.0.1", **options: Any) -> httpx.AsyncClient:
         """A client nobody knows, who comes from ``address``."""
         return httpx.AsyncClient(transport=_transport(self.app, address), base_url=LOCAL, **options)
+
+
+def session_cookie(context: WebContext, seconds: float = 3600.0) -> tuple[str, str]:
+    """Name and value of the cookie of a browser that was logged in just now by the owner."""
+    return cookie_name(TOKEN), cookie_value(TOKEN, context.sessions.add(OWNER, seconds))
 
 
 class Served(NamedTuple):

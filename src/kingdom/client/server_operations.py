@@ -8,7 +8,10 @@ from kingdom.client.connection import Connection, given, path_segment
 from kingdom.client.models import Page
 from kingdom.client.models.server import (
     Alive,
+    BrowserSession,
+    ChangedRole,
     DeadLetterState,
+    EndedSession,
     EventState,
     HealthInfo,
     LoggedOut,
@@ -72,9 +75,24 @@ class ServerOperations(Connection):
         answer: NewToken = self.request("POST", "/api/tokens", body=given({"name": name, "role": role}))
         return answer
 
+    def change_token_role(self, name: str, *, role: Literal["look", "answer", "operate", "own"]) -> ChangedRole:
+        """Give a token another role."""
+        answer: ChangedRole = self.request("PATCH", f"/api/tokens/{path_segment(name)}", body=given({"role": role}))
+        return answer
+
     def revoke_token(self, name: str) -> RevokedToken:
         """Revoke the token of a person."""
         answer: RevokedToken = self.request("DELETE", f"/api/tokens/{path_segment(name)}")
+        return answer
+
+    def list_sessions(self) -> Page[BrowserSession]:
+        """List the browsers that are logged in."""
+        answer: Page[BrowserSession] = self.request("GET", "/api/sessions")
+        return answer
+
+    def end_session(self, session_id: str) -> EndedSession:
+        """Log a browser out."""
+        answer: EndedSession = self.request("DELETE", f"/api/sessions/{path_segment(session_id)}")
         return answer
 
     def list_streams(self, bus: str) -> Page[StreamInfo]:

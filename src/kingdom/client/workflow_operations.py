@@ -206,7 +206,7 @@ class WorkflowOperations(Connection):
         search: str | None = None,
         since: str | None = None,
         until: str | None = None,
-        sort: Literal["newest", "oldest"] | None = None,
+        sort: Literal["newest", "oldest", "name", "status", "progress", "issue", "cost"] | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[WorkflowSummary]:

@@ -78,11 +78,19 @@ def acts_on(subject: str, *, workflow: bool = False) -> None:
 
 
 def check_may(context: WebContext, person: Person, operation: str) -> None:
-    """Raise :class:`ApiError` if the token of a person was revoked, or their role does not allow an operation."""
-    if not context.tokens.holds(person):
-        raise ApiError(401, "SYS_UNAUTHORIZED", f"the token of {person.name} was revoked")
+    """Raise :class:`ApiError` if the access of a person ended, or their role does not allow an operation."""
+    if not context.sessions.holds(person):
+        raise ApiError(401, "SYS_UNAUTHORIZED", _end_of_access(context, person))
     if not person.may(operation):
         raise role_refusal(person, role_of(operation), context.tokens.granters())
+
+
+def _end_of_access(context: WebContext, person: Person) -> str:
+    return {
+        "changed": f"the access of {person.name} changed: connect again, or reload the page",
+        "ended": f"this browser is not logged in as {person.name} any more: log in again",
+        "revoked": f"the token of {person.name} was revoked",
+    }[context.sessions.end_of_access(person)]
 
 
 async def record_act(context: WebContext, act: Act, operation: str) -> None:

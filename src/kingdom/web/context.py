@@ -12,6 +12,7 @@ from starlette.requests import HTTPConnection
 
 from kingdom.web.envelope import ApiError
 from kingdom.web.security.revocation import OpenConnections
+from kingdom.web.security.sessions import SessionStore
 from kingdom.web.security.tokens import TokenStore
 
 if TYPE_CHECKING:
@@ -43,12 +44,15 @@ class WebContext:
     clock: Callable[[], float]
     tokens: TokenStore = field(init=False)
     """The named tokens of people."""
+    sessions: SessionStore = field(init=False)
+    """The browsers that are logged in."""
     connections: OpenConnections = field(init=False)
     _cached: dict[type[Any], Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.tokens = TokenStore(self.root, self.clock)
-        self.connections = OpenConnections(self.tokens)
+        self.sessions = SessionStore(self.root, self.tokens, self.clock)
+        self.connections = OpenConnections(self.sessions)
 
     @property
     def court(self) -> Services:

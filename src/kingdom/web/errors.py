@@ -29,6 +29,7 @@ _STATUS_BY_CODE: Final = {
     "NOT_FOUND": 404,
     "NO_GENERAL": 404,
     "NO_TOKEN": 404,
+    "NO_SESSION": 404,
     "TOKEN_EXISTS": 409,
     "ALREADY_ENDED": 409,
     "NOT_ENDED": 409,

@@ -34,6 +34,7 @@ from kingdom.web.views import templates as template_views
 from kingdom.web.views import workflow_output as report_views
 from kingdom.web.views import workflows as workflow_views
 from kingdom.web.views.redaction import check_payload
+from kingdom.web.views.transcripts import read_transcript
 from kingdom.workflow.domain.statuses import WorkflowStatus
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class CourtTools:
 
     async def read_transcript(self, task_id: TaskIdArgument) -> dict[str, Any]:
         """Read the end of the transcript of a task's agent."""
-        return dump(await documents.read_transcript(self._context, task_id, offset=-_TRANSCRIPT_BYTES))
+        return dump(await read_transcript(self._context, task_id, offset=-_TRANSCRIPT_BYTES))
 
     async def list_questions(self) -> list[dict[str, Any]]:
         """List questions that wait for a person's answer."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kingdom.court.config import load_system
@@ -13,6 +14,8 @@ from kingdom.homes import is_court
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from kingdom.court.config_web import OidcSection
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8700
@@ -32,13 +35,24 @@ class WebSettings:
     """A live connection is closed if its client sends nothing for this long."""
     locale: str = "en"
     """Default language of the dashboard."""
+    oidc: OidcSection | None = None
+    """The provider whose accounts may log in."""
+    oidc_secret: str | None = field(default=None, repr=False)
 
     def check(self) -> None:
-        """Refuse to listen on the network by accident. Raises :class:`~kingdom.court.errors.InvalidConfig`."""
+        """Refuse to listen on the network by accident, or without a secret that is configured.
+
+        Raises :class:`~kingdom.court.errors.InvalidConfig`.
+        """
         if not is_loopback(self.host) and not self.allowed_hosts:
             raise InvalidConfig(
                 f"the address {self.host!r:.80} is open to the network: give the accepted host names with "
                 "--allow-host NAME (web.allowed_hosts in config/system.yaml), or listen on 127.0.0.1"
+            )
+        if self.oidc is not None and self.oidc.client_secret_env is not None and not self.oidc_secret:
+            raise InvalidConfig(
+                f"web.oidc.client_secret_env in config/system.yaml names {self.oidc.client_secret_env}, but that "
+                "environment variable is not set: set it to the client secret, or remove web.oidc"
             )
 
 
@@ -55,7 +69,13 @@ def settings_of(root: Path) -> WebSettings:
         requests_per_second=web.requests_per_second,
         idle_seconds=web.idle_seconds,
         locale=system.locale,
+        oidc=web.oidc,
+        oidc_secret=_secret(web.oidc),
     )
+
+
+def _secret(oidc: OidcSection | None) -> str | None:
+    return None if oidc is None or oidc.client_secret_env is None else os.environ.get(oidc.client_secret_env)
 
 
 def is_loopback(name: str) -> bool:

@@ -36,6 +36,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 READING = "look"
 NEEDED: dict[str, Role] = {
     "DELETE /api/session": "look",
+    "DELETE /api/sessions/{sessionId}": "look",
     "POST /api/workflow-templates/convert": "look",
     "POST /api/questions/{taskId}/answer": "answer",
     "POST /api/workflows/{workflowId}/answer": "answer",
@@ -73,6 +74,7 @@ NEEDED: dict[str, Role] = {
     "DELETE /api/mcp-servers/{mcpServerId}": "own",
     "POST /api/tokens": "own",
     "DELETE /api/tokens/{name}": "own",
+    "PATCH /api/tokens/{name}": "own",
 }
 STREAMS = ("/api/stream",)  # their answers do not end
 
@@ -196,6 +198,41 @@ async def test_a_token_is_made_shown_once_used_and_revoked(web: Web) -> None:
     assert (gone.status_code, error(gone)["code"]) == (404, "SYS_NO_TOKEN")
 
 
+async def test_a_role_is_changed_without_a_new_token(web: Web) -> None:
+    async with as_person(web, "ivy", "look") as ivy, web.without_token(headers={"Origin": LOCAL}) as browser:
+        await browser.get("/login", params={"token": ivy.headers["Authorization"].removeprefix("Bearer ")})
+        body = {"type": "test.good", "payload": {}}
+        refused = await ivy.post("/api/events", json=body)
+        assert "kingdom token role ivy operate" in error(refused)["message"]
+        changed = await web.client.patch("/api/tokens/ivy", json={"role": "operate"})
+        assert changed.json()["data"] == {"name": "ivy", "role": "operate"}
+        assert (await ivy.post("/api/events", json=body)).status_code == 201
+        session = (await browser.get("/api/session")).json()["data"]
+        assert (session["name"], session["role"]) == ("ivy", "operate"), "the browser stays logged in"
+        assert acts(web.context.root)[-2] == ("owner", "changeTokenRole", "ivy")
+        weaker = await web.client.patch("/api/tokens/ivy", json={"role": "look"})
+        assert weaker.status_code == 200
+        assert error(await ivy.post("/api/events", json=body))["code"] == "SYS_ROLE"
+        assert (await web.client.patch("/api/tokens/ivy", json={"role": "king"})).status_code == 422
+        gone = await web.client.patch("/api/tokens/nobody", json={"role": "look"})
+        assert (gone.status_code, error(gone)["code"]) == (404, "SYS_NO_TOKEN")
+
+
+async def test_streams_with_the_former_role_end_and_those_who_come_back_have_the_new_one(tmp_path: Path) -> None:
+    async with served(tmp_path, court=False) as web:
+        headers = {"Authorization": f"Bearer {web.context.tokens.add('ann', 'own')}"}
+        address = f"{web.websocket_url}/ws/events"
+        async with asyncio.timeout(PATIENCE), connect(address, additional_headers=headers) as socket:
+            TokenStore(tmp_path).change_role("ann", "look")  # by another process
+            with pytest.raises(ConnectionClosed) as closed:
+                await socket.recv()
+            assert closed.value.rcvd is not None
+            assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "the access changed")
+            async with connect(address, additional_headers=headers) as again:
+                await again.send('{"action":"ping"}')
+                assert "pong" in str(await again.recv())
+
+
 async def test_nothing_on_disk_reveals_a_token(web: Web) -> None:
     key = {"Idempotency-Key": "one-token"}
     made = await web.client.post("/api/tokens", json={"name": "dan", "role": "own"}, headers=key)
@@ -236,16 +273,14 @@ async def test_a_browser_logs_in_with_a_person_s_token_until_it_is_revoked(web: 
 
 
 async def test_a_cookie_cannot_be_made_for_another_person(web: Web) -> None:
-    web.context.tokens.add("fay", "look")
-    web.context.tokens.add("gil", "own")
-    keys = {person.name: person.key for person in web.context.tokens.people()}
-    async with web.without_token() as browser:
-        token = web.context.tokens
-        assert token.find_key(keys["fay"]) is not None
-        value = web.context.tokens.add("hal", "look")
-        await browser.get(f"/login?token={value}")
-        _, _, proof = browser.cookies[cookie_name(TOKEN)].partition(".")
-    async with web.without_token(cookies={cookie_name(TOKEN): f"{keys['gil']}.{proof}"}) as forged:
+    own, other = web.context.tokens.add("gil", "own"), web.context.tokens.add("hal", "look")
+    cookies = []
+    for value in (own, other):
+        async with web.without_token() as browser:
+            await browser.get(f"/login?token={value}")
+            cookies.append(browser.cookies[cookie_name(TOKEN)])
+    session, proof = cookies[0].partition(".")[0], cookies[1].partition(".")[2]
+    async with web.without_token(cookies={cookie_name(TOKEN): f"{session}.{proof}"}) as forged:
         assert (await forged.get("/api/session")).status_code == 401
 
 

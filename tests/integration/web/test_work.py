@@ -213,6 +213,21 @@ async def test_workflows_are_found_by_state_and_words(desk: Desk) -> None:
     page = await desk.get("workflows", sort="oldest", limit=2)
     rest = await desk.get("workflows", sort="oldest", cursor=page["nextCursor"])
     assert [one["id"] for one in (*page["items"], *rest["items"])] == [one["id"] for one in made]
+    for order, names in {
+        "name": ["Fix 100%", "Fix it", "고치기"],
+        "issue": ["Fix it", "고치기", "Fix 100%"],
+        "status": ["Fix 100%", "고치기", "Fix it"],
+        "progress": ["Fix 100%", "고치기", "Fix it"],
+        "cost": ["Fix 100%", "고치기", "Fix it"],
+    }.items():
+        page = await desk.get("workflows", sort=order, limit=2)
+        rest = await desk.get("workflows", sort=order, cursor=page["nextCursor"])
+        assert [one["name"] for one in (*page["items"], *rest["items"])] == names, order
+        assert rest["nextCursor"] is None
+    for order, other in (("name", "cost"), ("newest", "name"), ("cost", "name"), ("name", "newest")):
+        cursor = (await desk.get("workflows", sort=order, limit=1))["nextCursor"]
+        foreign = await desk.client.get("/api/workflows", params={"sort": other, "cursor": cursor})
+        error(foreign, 422, "SYS_CURSOR")
     assert len((await desk.get("workflows", since=found["items"][0]["createdAt"][:11] + "00:00:00Z"))["items"]) == 3
     assert (await desk.get("workflows", until="2020-01-01T00:00:00Z"))["items"] == []
     error(await desk.client.get("/api/workflows", params={"status": "ASLEEP"}), 422, "SYS_INVALID")

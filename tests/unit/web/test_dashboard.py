@@ -11,9 +11,10 @@ import pytest
 from kingdom.web.dashboard import theme
 from kingdom.web.dashboard.formats import format_age, format_clock, format_count, format_span, format_usd
 from kingdom.web.dashboard.refresh import SharedReads
-from kingdom.web.dashboard.shell import _is_local_path, preference_link
+from kingdom.web.dashboard.shell import preference_link
 from kingdom.web.dashboard.visit import preferred_settings
 from kingdom.web.dashboard.words import LOCALES, TEXTS, translations
+from kingdom.web.security.headers import is_local_path
 
 _TEXT_ON = ("page", "surface", "raised")
 
@@ -102,9 +103,9 @@ def test_language_and_theme_are_what_was_chosen_else_what_the_browser_wants(
 
 def test_a_choice_leads_back_to_a_page_of_ours_only() -> None:
     assert preference_link("/tasks?q=a b", theme="dark") == "/preferences?theme=dark&back=%2Ftasks%3Fq%3Da+b"
-    assert _is_local_path("/tasks?q=1")
+    assert is_local_path("/tasks?q=1")
     for elsewhere in ("//evil.example", "/\\evil.example", "https://evil.example", "tasks", "", "/a\r\nSet-Cookie: x"):
-        assert not _is_local_path(elsewhere), elsewhere
+        assert not is_local_path(elsewhere), elsewhere
 
 
 def test_times_and_amounts_are_told_as_people_read_them() -> None:
@@ -167,3 +168,11 @@ async def test_an_error_is_told_to_all_who_asked_and_not_remembered() -> None:
             await shared.read("one", read)
     wrong[0], now[0] = False, 1.0
     assert await shared.read("one", read) == "there"
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_no_text_advises_a_command_where_a_page_does_it(locale: str) -> None:
+    """What is left starts the court or the engine, or shows the link that logs in: no page can."""
+    named = {key: re.findall(r"kingdom [a-z]+(?: [a-z]+)?", text) for key, text in TEXTS[locale].items()}
+    left = {"court.attention.down", "people.none.hint", "workflow.engine.none"}
+    assert {key for key, found in named.items() if found} == left

@@ -10,12 +10,14 @@ import pytest
 
 from kingdom.base.yamlfile import YamlProblem
 from kingdom.web.dashboard.formats import format_minute, page_url
+from kingdom.web.dashboard.pager import part_numbers
 from kingdom.web.dashboard.words import TEXTS, translations
+from kingdom.web.dashboard.workflows.diff_pages import MAX_FILE_ROWS, diff_rows
 from kingdom.web.dashboard.workflows.new_workflow import nest_values, query_variables
 from kingdom.web.dashboard.workflows.plan_draft import TaskDraft, WorkDraft, draft_of
 from kingdom.web.dashboard.workflows.progress import Durations, format_duration, layout_graph
-from kingdom.web.dashboard.workflows.result_pages import MAX_FILE_ROWS, diff_rows
-from kingdom.web.views.checkpoints import ChangedFile, parse_hunks
+from kingdom.web.views.changed_files import patch_part
+from kingdom.web.views.checkpoints import ChangedFile, DiffLine, parse_hunks
 from kingdom.web.views.workflows import WorkflowEvent
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, WorkflowTemplate
@@ -128,6 +130,27 @@ def test_changed_lines_stand_beside_what_they_became_and_long_files_are_cut() ->
     long = "@@ -0,0 +1,3000 @@\n" + "+x\n" * 3000
     rows, more = diff_rows(_file(long))
     assert (len(rows), more) == (MAX_FILE_ROWS, True)
+
+
+def test_a_patch_in_parts_has_the_lines_and_numbers_of_the_whole() -> None:
+    patch = (
+        "--- a/x\n+++ b/x\n@@ -1,4 +1,3 @@ def f\n one\n-@@ two\n-too\n+zwei\n three\n@@ -90,2 +89,3 @@\n a\r\n+b\n c\n"
+    )
+    whole = [line for hunk in parse_hunks(patch) for line in hunk.lines]
+    for size in range(1, 12):
+        found: list[DiffLine] = []
+        for first in range(0, 10, size):
+            found += [line for hunk in parse_hunks(patch_part(patch, first, size)) for line in hunk.lines]
+        assert found == whole
+    assert parse_hunks(patch_part(patch, 4, 2))[0].heading == "def f"
+    assert patch_part(patch, 10, 5) == ""
+
+
+def test_other_parts_begin_where_they_should() -> None:
+    assert part_numbers(0, 10, 10, 10) == {"first": None, "previous": None, "following": None, "last": None}
+    assert part_numbers(0, 10, 25, 10) == {"first": None, "previous": None, "following": 10, "last": 20}
+    assert part_numbers(10, 10, 25, 10) == {"first": 0, "previous": 0, "following": 20, "last": 20}
+    assert part_numbers(20, 5, 25, 10) == {"first": 0, "previous": 10, "following": None, "last": None}
 
 
 def test_durations_are_of_the_last_attempt() -> None:

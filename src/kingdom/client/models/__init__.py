@@ -61,7 +61,10 @@ from kingdom.client.models.requests import WebhookAccepted as WebhookAccepted
 from kingdom.client.models.requests import WorkBody as WorkBody
 from kingdom.client.models.requests import WorkValues as WorkValues
 from kingdom.client.models.server import Alive as Alive
+from kingdom.client.models.server import BrowserSession as BrowserSession
+from kingdom.client.models.server import ChangedRole as ChangedRole
 from kingdom.client.models.server import DeadLetterState as DeadLetterState
+from kingdom.client.models.server import EndedSession as EndedSession
 from kingdom.client.models.server import EventState as EventState
 from kingdom.client.models.server import HealthInfo as HealthInfo
 from kingdom.client.models.server import LoggedOut as LoggedOut

@@ -174,11 +174,13 @@ class MachineState(TypedDict):
     state: str
     here: bool
     joined: bool
+    leads: bool
     silentSeconds: float
     clockSkewSeconds: float
     version: NotRequired[str]
     generals: NotRequired[list[str]]
     soldiers: NotRequired[list[MachineSoldier]]
+    labels: NotRequired[list[str]]
     slots: NotRequired[int | None]
     load: NotRequired[float | None]
     cores: NotRequired[int | None]

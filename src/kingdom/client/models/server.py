@@ -13,6 +13,27 @@ class Alive(TypedDict):
     status: NotRequired[Literal["alive"]]
 
 
+class BrowserSession(TypedDict):
+    """A browser that is logged in."""
+
+    id: str
+    name: str
+    role: Literal["look", "answer", "operate", "own"]
+    method: Literal["token", "oidc"]
+    createdAt: str
+    lastSeenAt: str | None
+    address: str
+    userAgent: str
+    current: bool
+
+
+class ChangedRole(TypedDict):
+    """The role of a token after a change."""
+
+    name: str
+    role: Literal["look", "answer", "operate", "own"]
+
+
 class DeadLetterState(TypedDict):
     """A dead letter: an event that failed permanently, and its error."""
 
@@ -26,6 +47,13 @@ class DeadLetterState(TypedDict):
     deadAt: str | None
     payload: PayloadPreview | None
     requeueable: bool
+
+
+class EndedSession(TypedDict):
+    """A session that was ended."""
+
+    id: str
+    name: str
 
 
 class EventState(TypedDict):

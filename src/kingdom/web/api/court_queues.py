@@ -48,10 +48,8 @@ from kingdom.web.views.documents import (
     TaskState,
     TaskSummary,
     TraceLine,
-    TranscriptPart,
     list_tasks,
     read_task,
-    read_transcript,
     trace,
 )
 from kingdom.web.views.events import (
@@ -66,6 +64,7 @@ from kingdom.web.views.events import (
     read_message,
     read_message_state,
 )
+from kingdom.web.views.transcripts import TranscriptPart, read_transcript
 
 # ── /api/events ──
 

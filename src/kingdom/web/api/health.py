@@ -140,9 +140,12 @@ class LoggedOut(ApiModel):
 
 
 @router.delete("/api/session", operation_id="logOut", summary="Log a browser out")
-async def delete_session(context: Context, response: Response) -> Ok[LoggedOut]:
-    """Remove the cookie from this browser. Others stay logged in: `kingdom web --new-token` logs all out."""
+async def delete_session(context: Context, request: Request, response: Response) -> Ok[LoggedOut]:
+    """End the session of this browser. Others stay logged in: `kingdom web --new-token` logs all out."""
+    person: Person = request.scope[PERSON_SCOPE_KEY]
+    await asyncio.to_thread(context.sessions.end, person.session)
     response.delete_cookie(cookie_name(context.token), path="/", httponly=True, samesite="strict")
+    context.connections.end_revoked()
     return ok(LoggedOut())
 
 

@@ -13,7 +13,7 @@ from kingdom.web.context import Context
 from kingdom.web.envelope import ApiModel, Ok, Page, ok, page
 from kingdom.web.security.roles import Role
 from kingdom.web.security.tokens import NAME_PATTERN
-from kingdom.web.views.tokens import TokenInfo, add_token, list_tokens, revoke_token
+from kingdom.web.views.tokens import TokenInfo, add_token, change_role, list_tokens, revoke_token
 
 router = APIRouter(prefix="/api/tokens", tags=["people"])
 TokenName: TypeAlias = Annotated[str, Path(pattern=NAME_PATTERN, max_length=60, examples=["ann"])]
@@ -37,6 +37,19 @@ class NewToken(ApiModel):
     )
 
 
+class RoleBody(ApiModel):
+    """Another role for a person."""
+
+    role: Role = Field(examples=["operate"])
+
+
+class ChangedRole(ApiModel):
+    """The role of a token after a change."""
+
+    name: str = Field(examples=["ann"])
+    role: Role = Field(examples=["operate"])
+
+
 class RevokedToken(ApiModel):
     """A token that was revoked."""
 
@@ -58,6 +71,14 @@ async def post_token(context: Context, body: TokenBody) -> Ok[NewToken]:
     value, path = await asyncio.to_thread(add_token, context, body.name, body.role)
     acts_on(body.name)
     return ok(NewToken(name=body.name, role=body.role, token=value, path=path))
+
+
+@router.patch("/{name}", operation_id="changeTokenRole", summary="Give a token another role")
+async def patch_token(context: Context, name: TokenName, body: RoleBody) -> Ok[ChangedRole]:
+    """The token stays the same. Open pages load again with the new role at once; streams are closed."""
+    await asyncio.to_thread(change_role, context, name, body.role)
+    context.connections.end_revoked()
+    return ok(ChangedRole(name=name, role=body.role))
 
 
 @router.delete("/{name}", operation_id="revokeToken", summary="Revoke the token of a person")

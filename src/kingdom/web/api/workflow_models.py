@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 
 from kingdom.web.envelope import ApiError, ApiModel
 from kingdom.web.views.templates import GitRefFields, McpServerRefFields, TaskFields, TemplateFields, WorkFields
+from kingdom.web.views.workflow_order import WorkflowOrder
 from kingdom.workflow.adapters.queries import QueryInvalid
 from kingdom.workflow.adapters.query_rendering import check_query
 from kingdom.workflow.errors import NotFound, StillInUse, WorkflowError
@@ -32,6 +33,13 @@ _PREFIXED_ERRORS: Final = {
 }
 WorkflowId: TypeAlias = Annotated[
     str, Path(alias="workflowId", pattern=ID_PATTERN, max_length=100, examples=["wf-0198c2d3"])
+]
+WorkflowSortQuery: TypeAlias = Annotated[
+    WorkflowOrder,
+    Query(
+        description="By creation, or by a column: `progress` and `cost` the highest first, the others from A to Z; "
+        "where they are equal, the newest first. A cursor belongs to its order."
+    ),
 ]
 NameSearch: TypeAlias = Annotated[
     str | None,

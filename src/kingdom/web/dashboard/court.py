@@ -31,7 +31,7 @@ from kingdom.web.dashboard.formats import (
 )
 from kingdom.web.dashboard.journal_list import JournalList
 from kingdom.web.dashboard.refresh import FOLLOW_SECONDS, SLOW_SECONDS, PageRefresher
-from kingdom.web.dashboard.shell import attention_text, page
+from kingdom.web.dashboard.shell import attention_text, draw_emit_link, page
 from kingdom.web.dashboard.task_actions import draw_question
 from kingdom.web.dashboard.theme import Tone
 from kingdom.web.dashboard.visit import Visit
@@ -173,7 +173,8 @@ class MachineList:
                 if machine.here:
                     text(words("machine.here"), "k-small k-muted")
                 badge(words.of("machine", machine.state), machine.state, "k-push")
-            shown = [", ".join(machine.generals)]
+            duty = "" if machine.joined else words("machine.leads" if machine.leads else "machine.standby")
+            shown = [duty, ", ".join(machine.generals)]
             slots = "" if machine.slots is None else f" / {machine.slots}"
             shown.append(words("machine.soldiers", n=f"{len(machine.soldiers)}{slots}"))
             shown.append(words("machine.seen", age=format_age(machine.silent_seconds, words)))
@@ -182,7 +183,8 @@ class MachineList:
 
 def _machine_key(machine: MachineState) -> str:
     """Return a key that changes with what is shown."""
-    return f"{machine.name} {machine.state} {machine.generals} {len(machine.soldiers)} {machine.silent_seconds}"
+    shown = machine.name, machine.state, machine.leads, machine.generals, len(machine.soldiers), machine.silent_seconds
+    return " ".join(map(str, shown))
 
 
 def _coarse_machines(state: CourtState) -> list[MachineState]:
@@ -272,7 +274,8 @@ class SoldierList:
     def _nobody(self) -> None:
         words = self._visit.words
         with tag("li"):
-            empty(words("court.soldiers.none"), words("court.soldiers.hint"), "kingdom emit TYPE --payload '{…}'")
+            empty(words("court.soldiers.none"), words("court.soldiers.hint"))
+            draw_emit_link(self._visit)
 
     def _draw(self, soldier: SoldierAtWork) -> Callable[[SoldierAtWork], None]:
         words = self._visit.words

@@ -29,7 +29,7 @@ from kingdom.web.dashboard.components import (
 from kingdom.web.dashboard.document_list import PAGE_SIZE, DocumentList, ListQuery, as_order
 from kingdom.web.dashboard.formats import court_timezone, format_clock, format_datetime, page_url
 from kingdom.web.dashboard.refresh import PageRefresher
-from kingdom.web.dashboard.shell import page, page_head
+from kingdom.web.dashboard.shell import draw_emit_link, page, page_head
 from kingdom.web.dashboard.timeline import draw_links, draw_trace
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.views.bus import COURT_BUS, requeue_dead
@@ -99,6 +99,7 @@ class EventList(DocumentList[EventSummary]):
     def nothing(self) -> None:
         """Say how the first event comes."""
         empty(self._visit.words("events.none"), self._visit.words("events.none.hint"))
+        draw_emit_link(self._visit)
 
     def columns(self) -> list[TableColumn[EventSummary]]:
         """Return the columns of the table."""
@@ -161,7 +162,7 @@ async def event_page(visit: Visit, event_id: str) -> None:
             await refresher.panel(body, load, lambda state: draw_links(visit, state.linked, zone))
             with card(words("task.story")) as (body, _):
                 pass
-            await story.panel(body, partial(trace, visit.context, event_id), partial(draw_trace, visit, zone))
+            await story.panel(body, partial(trace, visit.context, event_id), partial(draw_trace, visit, zone, event_id))
         with tag("div", "k-column k-col-4"):
             with card(words("task.facts")) as (body, _):
                 pass
@@ -200,7 +201,7 @@ def _draw_event_facts(visit: Visit, zone: tzinfo, event_id: str, event: dict[str
 # ── Messages ──
 
 
-@page("/messages", title="nav.messages", nav="events", court=True)
+@page("/messages", title="nav.messages", nav="messages", court=True)
 async def message_list_page(
     visit: Visit,
     status: str | None = None,
@@ -277,7 +278,7 @@ def _message_links(message: MessageSummary) -> list[CellPart]:
     return found
 
 
-@page("/messages/{message_id}", title="nav.messages", nav="events", court=True)
+@page("/messages/{message_id}", title="nav.messages", nav="messages", court=True)
 async def message_page(visit: Visit, message_id: str) -> None:
     """The page of one message: its text, its task and event."""
     words, zone = visit.words, await court_timezone(visit)

@@ -138,7 +138,10 @@ def _does(one: _ListedGeneral) -> str:
 
 
 def _none(visit: Visit) -> None:
-    empty(visit.words("general.none"), visit.words("general.none.hint"), "kingdom general install DIR")
+    empty(visit.words("general.none"), visit.words("general.none.hint"))
+    if visit.may("installGeneral"):
+        with tag("div", "k-row k-state-actions"):
+            button(visit.words("general.install"), partial(_install, visit), kind="primary")
 
 
 async def _install(visit: Visit) -> None:

@@ -64,6 +64,7 @@ _PAGE_MODULES: Final = (
     "inbox",
     "task_list",
     "task_page",
+    "transcript_page",
     "generals",
     "emit",
     "events",
@@ -101,6 +102,9 @@ def mount(app: FastAPI, context: WebContext) -> None:
         tailwind=False,
         show_welcome_message=False,
     )
+    # Quasar shows a progress bar for requests of scripts. Here these come from a socket that falls back to polling: no
+    # progress of anything, and a bar without a name for screen readers.
+    pages.config.quasar_config["loadingBar"]["skipHijack"] = True
     # A select takes the focus back when its list has faded out, and with it what is typed elsewhere meanwhile.
     ui.select.default_props("transition-duration=0")
     # NiceGUI's middleware logs a traceback whenever a browser disconnects during a response. What it does (proxy

@@ -26,8 +26,8 @@ from kingdom.web.dashboard.refresh import PageRefresher
 from kingdom.web.dashboard.shell import page, page_head
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.dashboard.workflows.widgets import labelled_field
-from kingdom.web.security.roles import ROLES
-from kingdom.web.views.tokens import TokenInfo, add_token, list_tokens, revoke_token
+from kingdom.web.security.roles import ROLES, Role
+from kingdom.web.views.tokens import TokenInfo, add_token, change_role, list_tokens, revoke_token
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -78,9 +78,35 @@ def _draw_token(visit: Visit, refresher: PageRefresher, zone: tzinfo, token: Tok
             used = words("people.never") if token.last_used_at is None else format_datetime(token.last_used_at, zone)
             made = format_datetime(token.created_at, zone)
             text(words("people.times", created=made, used=used), "k-muted k-small", name="div")
+        if visit.may("changeTokenRole"):
+            asked = button(words("people.change"), partial(_change_role, visit, refresher, token))
+            labelled(asked, words("people.change.of", name=token.name))
         if visit.may("revokeToken"):
             asked = button(words("people.revoke"), partial(_revoke, visit, refresher, token.name), kind="danger")
             labelled(asked, words("people.revoke.of", name=token.name))
+
+
+async def _change_role(visit: Visit, refresher: PageRefresher, token: TokenInfo) -> None:
+    words = visit.words
+    with dialog_box(words("people.change.of", name=token.name)) as dialog:
+        text(words("people.change.hint"), "k-muted k-wrap", name="p")
+        with labelled_field(words("people.role")):
+            select = ui.select({role: words(f"access.{role}") for role in ROLES}, value=token.role)
+        labelled(select.props("outlined dense").classes("k-field"), words("people.role"))
+        with tag("div", "k-dialog-actions"):
+            button(words("action.back"), lambda: dialog.submit(False))
+            button(words("people.change"), lambda: dialog.submit(True), kind="primary")
+    if not await dialog or select.value == token.role:
+        return
+    role: Role = select.value
+
+    async def act() -> None:
+        await asyncio.to_thread(change_role, visit.context, token.name, role)
+
+    done = words("people.changed", name=token.name, role=words(f"access.{role}"))
+    await run_and_notify(visit, act, done, "changeTokenRole", token.name)
+    refresher.wake()
+    visit.context.connections.end_revoked()  # last: it may be this page that ends
 
 
 async def _revoke(visit: Visit, refresher: PageRefresher, name: str) -> None:

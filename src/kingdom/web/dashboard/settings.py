@@ -11,6 +11,7 @@ from nicegui import ui
 from kingdom import __version__
 from kingdom.court.settings import read_settings
 from kingdom.web.dashboard.components import DataTable, TableColumn, badge, button, card, facts, link, tag, text
+from kingdom.web.dashboard.devices import devices_card
 from kingdom.web.dashboard.refresh import PageRefresher
 from kingdom.web.dashboard.shell import page, page_head
 from kingdom.web.dashboard.visit import Visit
@@ -31,16 +32,15 @@ async def settings_page(visit: Visit) -> None:
     words = visit.words
     with page_head(words("nav.settings")):
         button(words("settings.logout"), lambda: _log_out(visit), icon="logout")
+    refresher = PageRefresher(visit)
     with tag("div", "k-grid"):
         with tag("div", "k-column k-col-8"):
             files = tag("div", "k-column")
         with tag("div", "k-column k-col-4"):
             with card(words("settings.server")):
                 _draw_server(visit)
-            with card(words("settings.devices")), tag("div", "k-stack"):
                 link(words("settings.people"), "/people")
-                text(words("settings.devices.hint"), "k-wrap", name="p")
-                text("kingdom web --new-token", "k-mono k-command", name="code")
+            await devices_card(visit, refresher)
     services = visit.context.services
     if services is None:
         with files, card(words("nav.settings")):
@@ -56,7 +56,7 @@ async def settings_page(visit: Visit) -> None:
         for one in found:
             _draw_file(visit, one)
 
-    await PageRefresher(visit).panel(files, load, draw)
+    await refresher.panel(files, load, draw)
 
 
 def _draw_file(visit: Visit, file: SettingsFile) -> None:

@@ -7,7 +7,7 @@ import html
 import inspect
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Final, Literal, TypeAlias, cast, get_args
 from urllib.parse import urlencode
 
@@ -20,10 +20,12 @@ from kingdom.web.acting import check_may
 from kingdom.web.dashboard import theme
 from kingdom.web.dashboard.components import badge, empty, failed, labelled, link, tag, text
 from kingdom.web.dashboard.refresh import PageRefresher
-from kingdom.web.dashboard.visit import LOCALE_COOKIE, THEME_COOKIE, THEMES, Theme, Visit, current_visit
-from kingdom.web.dashboard.words import LOCALE_NAMES, LOCALES, Translations
+from kingdom.web.dashboard.visit import THEME_COOKIE, THEMES, Theme, Visit, current_visit
+from kingdom.web.dashboard.words import LOCALE_NAMES, Translations
 from kingdom.web.errors import as_api_error
+from kingdom.web.locales import LOCALE_COOKIE, LOCALES
 from kingdom.web.security import nonce
+from kingdom.web.security.headers import is_local_path
 from kingdom.web.views.court import court_overview
 from kingdom.web.views.inbox import InboxItem, read_inbox
 from kingdom.web.views.search import HitKind
@@ -91,7 +93,7 @@ async def set_preference(
     back: Annotated[str, Query(max_length=2000)] = "/",
 ) -> RedirectResponse:
     """Store a preference in a cookie and redirect back to the page."""
-    response = RedirectResponse(back if _is_local_path(back) else "/", 303)
+    response = RedirectResponse(back if is_local_path(back) else "/", 303)
     for name, value in ((THEME_COOKIE, theme), (LOCALE_COOKIE, locale)):
         if value is not None:
             response.set_cookie(name, value, max_age=_COOKIE_SECONDS, httponly=True, samesite="strict")
@@ -101,11 +103,6 @@ async def set_preference(
 def preference_link(back: str, **choice: str) -> str:
     """Return the URL that sets a preference: ``preference_link(visit.path, theme="dark")``."""
     return f"{PREFERENCES_PATH}?{urlencode({**choice, 'back': back})}"
-
-
-def _is_local_path(path: str) -> bool:
-    """Return whether a path stays on this server: browsers take ``//host`` and ``/\\host`` as other hosts."""
-    return path.startswith("/") and path[1:2] not in ("/", "\\") and not any(ord(letter) < 32 for letter in path)
 
 
 _INBOX_SECONDS: Final = 2.0
@@ -137,18 +134,23 @@ def attention_text(words: Translations, item: AttentionItem) -> str:
 
 log = logging.getLogger("kingdom.web")
 
-NAVIGATION: Final = (
+_DAILY: Final = (
     ("court", "/"),
     ("inbox", "/inbox"),
     ("tasks", "/tasks"),
     ("workflows", "/workflows"),
     ("templates", "/templates"),
     ("generals", "/generals"),
+)
+_MORE: Final = (
     ("events", "/events"),
+    ("messages", "/messages"),
     ("bus", "/bus"),
     ("logs", "/logs"),
     ("overTime", "/over-time"),
 )
+"""Pages that the header has in a menu. The drawer of a small window has all."""
+NAVIGATION: Final = (*_DAILY, *_MORE)
 _SETTINGS: Final = ("settings", "/settings")
 _REASON_PAGES: Final = {"problems": "/#troubles", "held": "/#troubles", "role": "/#roles", "budget": "/#cost"}
 _HIT_KINDS: Final = ("page", *get_args(HitKind))
@@ -160,7 +162,6 @@ _SCRIPT_WORDS: Final = (
     *(f"kind.{kind}" for kind in _HIT_KINDS),
 )
 _FURTHER_PAGES: Final = (
-    ("nav.messages", "/messages", None),
     ("sources.title", "/repositories", None),
     ("nav.settings", "/settings", None),
     ("people.title", "/people", None),
@@ -184,6 +185,9 @@ async def build_page(
 ) -> None:
     """Build a page inside the frame. An error replaces the content of the page."""
     words = visit.words
+    # Without its client on this side the browser loads the page again, with the role of then.
+    client = ui.context.client
+    client.on_delete(visit.context.connections.watch(visit.person, client.delete))
     ui.page_title(f"{words(title)} · {_court_name(visit)}")
     ui.add_head_html(
         f'<style>{theme.background(visit.dark)}</style><link rel="stylesheet" href="{theme.STYLESHEET_PATH}">'
@@ -241,6 +245,12 @@ def page_head(title: str, *, above: tuple[str, str] | None = None) -> Any:
         return tag("div", "k-page-actions")
 
 
+def draw_emit_link(visit: Visit) -> None:
+    """Draw the link to the form that emits an event, below an empty state, for those who may."""
+    if visit.may("injectEvent"):
+        link(visit.words("emit.title"), "/events/new", "k-state-link")
+
+
 def _court_name(visit: Visit) -> str:
     return visit.context.root.resolve().name or "Kingdom"
 
@@ -248,19 +258,34 @@ def _court_name(visit: Visit) -> str:
 def _drawer(visit: Visit, nav: str, counts: list[ui.label]) -> ui.left_drawer:
     drawer = ui.left_drawer(value=False, fixed=True).props("behavior=mobile overlay width=250 no-swipe-open")
     with drawer, tag("nav", "k-drawer-nav", aria_label=visit.words("nav.label")):
-        _links(visit, nav, counts, _SETTINGS)
+        _links(visit, nav, counts, (*NAVIGATION, _SETTINGS))
     return drawer
 
 
-def _links(visit: Visit, nav: str, counts: list[ui.label], *further: tuple[str, str]) -> None:
-    """Draw the navigation; the label with the number of items in the inbox is added to ``counts``."""
-    for name, path in (*NAVIGATION, *further):
+def _links(visit: Visit, nav: str, counts: list[ui.label], entries: Sequence[tuple[str, str]]) -> None:
+    """Draw links to pages; the label with the number of items in the inbox is added to ``counts``."""
+    for name, path in entries:
         with link("", path) as entry:
             text(visit.words(f"nav.{name}"))
             if name == "inbox":
                 counts.append(text("", "k-nav-count"))
         if name == nav:
             entry.props["aria-current"] = "page"
+
+
+def _more(visit: Visit, nav: str) -> None:
+    words = visit.words
+    with ui.button(color=None).props("flat no-caps dense aria-haspopup=true").classes("k-nav-more") as opener:
+        text(words("nav.more"))
+        ui.icon("expand_more").props("aria-hidden=true")
+        # A landmark of its own: the menu is drawn outside of the header.
+        with labelled(ui.menu().classes("k-menu").props("role=navigation"), words("nav.more.label")):
+            for name, path in _MORE:
+                entry = link(words(f"nav.{name}"), path)
+                if name == nav:
+                    entry.props["aria-current"] = "page"
+                    opener.classes("k-nav-here")
+    labelled(opener, words("nav.more"))
 
 
 async def _header(visit: Visit, nav: str, drawer: ui.left_drawer, counts: list[ui.label]) -> None:
@@ -273,7 +298,8 @@ async def _header(visit: Visit, nav: str, drawer: ui.left_drawer, counts: list[u
             tag("img", src="/assets/mark.svg", alt="", width="26", height="26")
             text(_court_name(visit), "k-clip")
         with tag("nav", "k-nav", aria_label=words("nav.label")):
-            _links(visit, nav, counts)
+            _links(visit, nav, counts, _DAILY)
+            _more(visit, nav)
         with tag("div", "k-header-end"):
             refresher = PageRefresher(visit)
             await _health(visit, refresher)

@@ -8,7 +8,7 @@ from typing import Final
 from kingdom.web.dashboard.components import CellPart, TableColumn, empty, part
 from kingdom.web.dashboard.document_list import PAGE_SIZE, DocumentList, ListQuery, as_order
 from kingdom.web.dashboard.formats import court_timezone, format_clock, format_datetime
-from kingdom.web.dashboard.shell import page, page_head
+from kingdom.web.dashboard.shell import draw_emit_link, page, page_head
 from kingdom.web.dashboard.task_actions import answer_text
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.views.documents import DocumentFilter, DocumentPage, TaskSummary, list_tasks
@@ -62,7 +62,8 @@ class TaskList(DocumentList[TaskSummary]):
     def nothing(self) -> None:
         """Say how the first task comes."""
         words = self._visit.words
-        empty(words("task.none"), words("task.none.hint"), "kingdom emit github.pr.review_requested --repo OWNER/NAME")
+        empty(words("task.none"), words("task.none.hint"))
+        draw_emit_link(self._visit)
 
     def columns(self) -> list[TableColumn[TaskSummary]]:
         """Return the columns of the table."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
 
 from kingdom.web.dashboard import task_actions
 from kingdom.web.dashboard.components import (
@@ -33,6 +34,7 @@ from kingdom.web.dashboard.formats import (
     format_datetime,
     format_span,
     format_usd,
+    page_url,
 )
 from kingdom.web.dashboard.refresh import FOLLOW_SECONDS, SLOW_SECONDS, PageRefresher
 from kingdom.web.dashboard.shell import page, page_head
@@ -40,11 +42,13 @@ from kingdom.web.dashboard.task_actions import answer_text, draw_question
 from kingdom.web.dashboard.timeline import draw_links, draw_trace
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.envelope import ApiError
-from kingdom.web.views.documents import read_task, read_transcript, trace
+from kingdom.web.views.documents import read_task, trace
+from kingdom.web.views.transcripts import read_transcript
 
 if TYPE_CHECKING:
     from nicegui.element import Element
 
+    from kingdom.web.dashboard.components import ListRow
     from kingdom.web.live.event import LiveEvent
     from kingdom.web.views.documents import TaskState
     from kingdom.web.views.questions import TaskAnswer
@@ -83,7 +87,9 @@ class TranscriptFollower:
         self._count = 0
         self._is_cut = False
         with inside:
-            self._whole = text(visit.words("task.transcript.cut"), "k-muted k-small k-cut", name="p")
+            with tag("p", "k-muted k-small k-cut") as self._whole:
+                text(visit.words("task.transcript.cut") + " ")
+                link(visit.words("task.transcript.all"), transcript_url(task_id, soldier))
             box = tag("div", "k-output k-transcript", tabindex="0", role="log")
             box.props["aria-label"] = visit.words("task.transcript")
             with box:
@@ -103,10 +109,11 @@ class TranscriptFollower:
                 for item in part.items:
                     self._count += 1
                     self._said.append(TranscriptRow(self._count, item.kind, _cut(item.text)))
+                    self._is_cut |= len(item.text) > _MAX_LINE_CHARS
                 self._refresher.every = FOLLOW_SECONDS if part.alive else SLOW_SECONDS
                 done = part.next_offset >= part.size or part.next_offset == self._offset
                 self._offset = part.next_offset
-                self._is_cut = part.size > _FIRST_BYTES or self._count > _MAX_LINES
+                self._is_cut |= part.size > _FIRST_BYTES or self._count > _MAX_LINES
                 if done:
                     return list(self._said)
         except ApiError as error:
@@ -116,7 +123,7 @@ class TranscriptFollower:
 
     def show(self, said: list[TranscriptRow]) -> None:
         self._whole.set_visibility(bool(said) and self._is_cut)
-        self._lines.show([list_row(str(one.number), [cell(one.text, "k-wrap")], _classes(one)) for one in said])
+        self._lines.show([transcript_row(one.number, one.kind, one.text) for one in said])
         self._below.clear()
         if not said:
             with self._below:
@@ -129,8 +136,14 @@ class TranscriptFollower:
         self._said.clear()
 
 
-def _classes(said: TranscriptRow) -> str:
-    return f"k-said k-said-{said.kind}"
+def transcript_row(number: int, kind: str, said: str) -> ListRow:
+    """Return the row of an entry of a transcript."""
+    return list_row(str(number), [cell(said, "k-wrap")], f"k-said k-said-{kind}")
+
+
+def transcript_url(task_id: str, soldier: str | None, at: str = "") -> str:
+    """Return the URL of the page with a whole transcript; ``at`` is the byte at which a part begins, or ``end``."""
+    return page_url("tasks", task_id, "transcript", soldier=soldier, at=at)
 
 
 def _cut(said: str) -> str:
@@ -173,13 +186,13 @@ async def task_page(visit: Visit, task_id: str, soldier: str | None = None) -> N
             await refresher.panel(body, load, lambda state: _draw_result(visit, state))
             with card(words("task.transcript"), flush=True) as (body, side):
                 pass
-            await refresher.panel(side, load, lambda state: _draw_soldiers(task_id, state, soldier))
+            await refresher.panel(side, load, lambda state: draw_soldiers(page_url("tasks", task_id), state, soldier))
             follower_refresher = PageRefresher(visit, concerns)
             follower = TranscriptFollower(visit, task_id, soldier, follower_refresher, body)
             await follower_refresher.panel(body, follower.load, follower.show, keep=True)
             with card(words("task.story")) as (body, _):
                 pass
-            await story.panel(body, partial(trace, visit.context, task_id), partial(draw_trace, visit, zone))
+            await story.panel(body, partial(trace, visit.context, task_id), partial(draw_trace, visit, zone, task_id))
         with tag("div", "k-column k-col-4"):
             with card(words("task.facts")) as (body, _):
                 pass
@@ -289,12 +302,13 @@ def _draw_result(visit: Visit, state: TaskState) -> None:
     folded_json(words("task.raw"), result)
 
 
-def _draw_soldiers(task_id: str, state: TaskState, chosen: str | None) -> None:
+def draw_soldiers(path: str, state: TaskState, chosen: str | None) -> None:
+    """Draw the choice between the soldiers of a task, on the page with this path."""
     if len(state.soldiers) > 1:
         last = state.soldiers[-1].id
         with tag("div", "k-tabs"):
             for one in state.soldiers:
-                tab(one.id, f"/tasks/{task_id}?soldier={one.id}", chosen=one.id == (chosen or last))
+                tab(one.id, f"{path}?{urlencode({'soldier': one.id})}", chosen=one.id == (chosen or last))
 
 
 def _draw_facts(visit: Visit, zone: tzinfo, state: TaskState) -> None:

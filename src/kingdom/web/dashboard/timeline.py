@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
 
 from kingdom.web.dashboard.components import RowList, badge, cell, link, list_row, part, row, tag, text
 from kingdom.web.dashboard.formats import document_url, format_clock
@@ -31,10 +32,12 @@ _TONE_BY_WORD: Final[tuple[tuple[str, Tone], ...]] = (
 )
 
 
-def draw_trace(visit: Visit, zone: tzinfo, lines: Sequence[TraceLine]) -> None:
-    """Draw the steps of a trace."""
+def draw_trace(visit: Visit, zone: tzinfo, about: str, lines: Sequence[TraceLine]) -> None:
+    """Draw the steps of a trace. ``about`` is the id that it was made for."""
     if len(lines) > _MAX_TRACE_LINES:
-        text(visit.words("task.story.cut", n=len(lines) - _MAX_TRACE_LINES), "k-muted k-small", name="p")
+        with tag("p", "k-muted k-small"):
+            text(visit.words("task.story.cut", n=len(lines) - _MAX_TRACE_LINES) + " ")
+            link(visit.words("task.story.all"), f"/logs?{urlencode({'q': about})}")
     rows = [_trace_row(visit, zone, number, one) for number, one in enumerate(lines)]
     RowList("list", visit.words("task.story"), "k-timeline").show(rows[-_MAX_TRACE_LINES:])
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from kingdom.web.acting import Act, acting, check_may, record_act
-from kingdom.web.dashboard.words import LOCALES, Translations, translations
+from kingdom.web.dashboard.words import Translations, translations
+from kingdom.web.locales import preferred_locale
 from kingdom.web.security.roles import OWNER, Person, role_of
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 Theme: TypeAlias = Literal["auto", "light", "dark"]
 THEMES: Final[tuple[Theme, ...]] = ("auto", "light", "dark")
 THEME_COOKIE: Final = "kingdom_theme"
-LOCALE_COOKIE: Final = "kingdom_locale"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Visit:
     async def acts(self, operation: str, subject: str = "", *, workflow_id: str = "") -> AsyncIterator[None]:
         """Do something inside the block as the visitor, and record it when it succeeds.
 
-        Raises :class:`kingdom.web.envelope.ApiError` if the visitor may not do it, or their token was revoked.
+        Raises :class:`kingdom.web.envelope.ApiError` if the visitor may not do it, or their access ended.
         """
         check_may(self.context, self.person, operation)
         act = Act(self.person, subject=subject or workflow_id, workflow_id=workflow_id)
@@ -81,20 +81,4 @@ current_visit: ContextVar[Visit] = ContextVar("kingdom_visit")
 def preferred_settings(cookies: Mapping[str, str], languages: str, default: str) -> tuple[str, Theme]:
     """Return language and theme: from cookies, else the best match of ``Accept-Language``, else the default."""
     theme = cookies.get(THEME_COOKIE, "auto")
-    chosen = cookies.get(LOCALE_COOKIE)
-    if chosen not in LOCALES:
-        chosen = _accepted_locale(languages) or (default if default in LOCALES else LOCALES[0])
-    return chosen, theme if theme in THEMES else "auto"
-
-
-def _accepted_locale(languages: str) -> str | None:
-    """Return the supported language with the highest weight in ``Accept-Language``."""
-    wanted: list[tuple[float, str]] = []
-    for part in languages.split(","):
-        name, _, weight = part.strip().partition(";q=")
-        try:
-            wanted.append((float(weight or 1), name.split("-")[0].lower()))
-        except ValueError:
-            continue
-    known = [(weight, name) for weight, name in wanted if name in LOCALES and weight > 0]
-    return max(known, key=lambda one: one[0])[1] if known else None
+    return preferred_locale(cookies, languages, default), theme if theme in THEMES else "auto"

@@ -31,6 +31,7 @@ from kingdom.web.live.event import FeedEvent, SourceEvent
 
 log = logging.getLogger("kingdom.web.live")
 
+FEED_FILE: Final = "feed.db"  # in the state folder of the web server
 KEPT_EVENTS: Final = 100_000
 KEPT_SECONDS: Final = 7 * 24 * 3600.0
 _PRUNE_EVERY_EVENTS: Final = 1_000  # the feed may exceed its limit by this many events

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from starlette.websockets import WebSocketDisconnect
 
 from kingdom.web.live.event import FeedEvent, LiveEvent
-from kingdom.web.live.feed import Feed
+from kingdom.web.live.feed import FEED_FILE, Feed
 from kingdom.web.live.feeder import FeedWriter
 from kingdom.web.record import STATE_FOLDER
 
@@ -153,7 +153,7 @@ async def open_hub(root: Path, store: WorkflowStore, services: Services | None) 
     One process of a root writes the feed. Others read it, and one of them takes over when the first ends.
     """
     journal = None if services is None else services.home.journal
-    async with Feed.open(root / STATE_FOLDER / "feed.db") as feed:
+    async with Feed.open(root / STATE_FOLDER / FEED_FILE) as feed:
         hub = Hub(feed, store)
         await hub.load_recent()
         feeder = FeedWriter(feed, store, journal, hub.publish, hub.skip_to)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _TOKEN_PATTERN: Final = re.compile(r"[A-Za-z0-9_\-]{32,200}")
 _TOKEN_BYTES: Final = 32
 _OTHERS_MODE: Final = 0o077
+SESSIONS_FILE: Final = "sessions.json"
+"""The file of the sessions, in the folder of the token."""
 
 
 def token_path(root: Path) -> Path:
@@ -53,10 +55,11 @@ def obtain_token(root: Path) -> str:
 
 
 def renew_token(root: Path) -> str:
-    """Replace the token with a new one. The old one is invalid from then on."""
+    """Replace the token with a new one. The old one is invalid from then on, and all browsers are logged out."""
     path = token_path(root)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, _new_token(), mode=0o600)
+    (root / STATE_FOLDER / SESSIONS_FILE).unlink(missing_ok=True)
     found = read_token(root)
     assert found is not None
     return found
@@ -90,18 +93,18 @@ def cookie_name(token: str) -> str:
     return f"{COOKIE_PREFIX}_{_derive(token, 'cookie name')[:8]}"
 
 
-def cookie_value(token: str, key: str = "") -> str:
-    """Return the cookie value. It proves knowledge of the token without revealing it.
+def cookie_value(token: str, session_id: str) -> str:
+    """Return the cookie value of a session. It proves knowledge of the token without revealing it.
 
-    ``key`` identifies the named token of a person, with which they logged in. The value is derived from the home's own
-    token, because the other is not stored: who can read its hash cannot make a cookie of it.
+    The proof is derived from the home's own token: who can read the file of the sessions cannot make a cookie of it.
     """
-    return f"{key}.{_derive(token, f'session {key}')}" if key else _derive(token, "session")
+    return f"{session_id}.{_derive(token, f'session {session_id}')}"
 
 
-def cookie_key(value: str) -> str:
-    """Return the key in a cookie value; empty for the home's own token."""
-    return value.partition(".")[0] if "." in value else ""
+def cookie_session(token: str, value: str) -> str | None:
+    """Return the id of the session that a cookie value proves; None for a wrong proof."""
+    session_id = value.partition(".")[0]
+    return session_id if session_id and secrets_equal(value, cookie_value(token, session_id)) else None
 
 
 def csrf_token(token: str, key: str = "") -> str:

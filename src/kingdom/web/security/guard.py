@@ -7,23 +7,22 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from html import escape
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from kingdom.web.envelope import ApiError
 from kingdom.web.security.credentials import (
     CSRF_HEADER,
-    cookie_key,
     cookie_name,
-    cookie_value,
+    cookie_session,
     csrf_token,
     secrets_equal,
 )
 from kingdom.web.security.headers import HostNames, new_nonce, with_security_headers
+from kingdom.web.security.login import LOGIN_PATH, LogIn
 from kingdom.web.security.roles import OWNER, Person
 
 if TYPE_CHECKING:
@@ -32,35 +31,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from kingdom.web.context import WebContext
-
-
-_LOGIN_PAGE: Final = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Kingdom: log in</title>
-<style>
-:root {{ color-scheme: light dark; font-family: system-ui, sans-serif; line-height: 1.5 }}
-body {{ max-width: 36rem; margin: 15vh auto; padding: 0 1rem }}
-code {{ padding: .15rem .4rem; border: 1px solid; border-radius: .3rem }}
-</style>
-</head>
-<body>
-<h1>Kingdom</h1>
-<p>{what}</p>
-<p>On the machine where it runs, in the folder of your court or your workflows:</p>
-<p><code>kingdom web --link</code></p>
-<p>prints a link. Open it in this browser, once. Or ask the owner for a link of your own
-(<code>kingdom token add NAME</code>). If you have just done so: <a href="/">go on to the dashboard</a>.</p>
-</body>
-</html>
-"""
-
-
-def login_page(status: int, what: str) -> HTMLResponse:
-    """Return a page that explains how to log in."""
-    return HTMLResponse(_LOGIN_PAGE.format(what=escape(what)), status)
 
 
 _MAX_BUCKETS: Final = 4096  # the least recently used is dropped first
@@ -100,7 +70,6 @@ _STREAM_PATH: Final = "/api/stream"
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _WRONG_TOKEN_RATE: Final = (0.2, 10.0)  # per second and burst, per address
 _BURST_SECONDS: Final = 4.0  # a burst may have the requests of this many seconds
-_SESSION_SECONDS: Final = 30 * 24 * 3600
 _POLICY_VIOLATION: Final = 1008
 log = logging.getLogger("kingdom.web")
 
@@ -119,6 +88,7 @@ class RequestGuard:
         self._names = HostNames(settings.host, settings.allowed_hosts)
         self._pace = RateLimiter(settings.requests_per_second, settings.requests_per_second * _BURST_SECONDS)
         self._wrong = RateLimiter(*_WRONG_TOKEN_RATE)
+        self._login = LogIn(context)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -147,7 +117,7 @@ class RequestGuard:
         person: Person | None = scope[PERSON_SCOPE_KEY]
         stays_open = scope["type"] == "websocket" or scope["path"] == _STREAM_PATH
         try:
-            if person is not None and not person.is_owner and stays_open:
+            if person is not None and stays_open and (person.session or not person.is_owner):
                 await self._context.connections.run(person, self._app, scope, receive, send)
             else:
                 await self._app(scope, receive, send)
@@ -157,15 +127,16 @@ class RequestGuard:
                 log.exception("WebSocket %s", scope["path"])
             raise
 
-    def _admit(self, scope: Scope) -> Response | None:
+    def _admit(self, scope: Scope) -> ASGIApp | None:
         """Return None to admit a request, or a response to send at once. Raises :class:`ApiError` to refuse it."""
         headers, path = Headers(scope=scope), scope["path"]
         _check_path(path)
         self._check_names(headers, scope)
         address = (scope.get("client") or ("",))[0]
         scope[AUTH_SCOPE_KEY] = scope[PERSON_SCOPE_KEY] = None
-        if path == "/login":
-            return self._log_in(scope, address)
+        if path == LOGIN_PATH or path.startswith(f"{LOGIN_PATH}/"):
+            self._check_pace(f"open {address}")
+            return self._log_in(scope, headers, address)
         if path in OPEN_PATHS or path.startswith(OPEN_PREFIX):
             self._check_pace(f"open {address}")
             return None
@@ -176,6 +147,7 @@ class RequestGuard:
             self._check_page(headers, scope, person)
         scope[AUTH_SCOPE_KEY], scope[PERSON_SCOPE_KEY] = identity, person
         self._context.tokens.used(person)
+        self._context.sessions.seen(person.session)
         return None
 
     def _check_names(self, headers: Headers, scope: Scope) -> None:
@@ -199,11 +171,12 @@ class RequestGuard:
                 return "bearer", person
             raise self._wrong_token(address)
         if cookies := list(_cookies(headers, cookie_name(token))):
-            for value in cookies:
-                key = cookie_key(value)
-                known = self._context.tokens.find_key(key) if key else OWNER
-                if known is not None and secrets_equal(value, cookie_value(token, key)):
+            sessions = [found for value in cookies if (found := cookie_session(token, value)) is not None]
+            for session_id in sessions:
+                if (known := self._context.sessions.person(session_id)) is not None:
                     return "session", known
+            if sessions:
+                raise ApiError(401, "SYS_UNAUTHORIZED", "this browser is not logged in any more: log in again")
             raise self._wrong_token(address)
         raise ApiError(
             401,
@@ -250,32 +223,28 @@ class RequestGuard:
                 403, "SYS_CSRF", f"CSRF token missing: send {CSRF_HEADER} with the value from GET /api/session"
             )
 
-    def _log_in(self, scope: Scope, address: str) -> Response:
+    def _log_in(self, scope: Scope, headers: Headers, address: str) -> ASGIApp:
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
             raise ApiError(405, "SYS_METHOD_NOT_ALLOWED", "GET /login?token=… logs a browser in")
+        if scope["path"] != LOGIN_PATH:
+            return self._login.with_provider(scope)
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
         if not given:
-            return login_page(401, "This page needs a link that contains a token.")
-        token = self._context.token
+            return self._login.page(headers, 401, "needs-link")
         if (person := self._person(given[0])) is None:
             raise self._wrong_token(address)
         self._context.tokens.used(person)
-        answer = RedirectResponse("/", 303)
-        answer.set_cookie(
-            cookie_name(token),
-            cookie_value(token, person.key),
-            max_age=_SESSION_SECONDS,
-            path="/",
-            secure=scope["scheme"] == "https",
-            httponly=True,
-            samesite="strict",
-        )
-        return answer
+        return self._login.with_token(scope, headers, person)
 
     def _refusal(self, scope: Scope, error: ApiError) -> Response:
-        wants_page = scope["type"] == "http" and "text/html" in Headers(scope=scope).get("accept", "")
+        headers = Headers(scope=scope)
+        wants_page = scope["type"] == "http" and "text/html" in headers.get("accept", "")
         if error.status in (401, 429) and wants_page and not scope["path"].startswith("/api"):
-            answer: Response = login_page(error.status, "You are not logged in." if error.status == 401 else str(error))
+            known = "not-logged-in" if error.status == 401 else "too-often"
+            query = scope["query_string"].decode("latin-1")
+            wanted = scope["path"] if scope["path"] != LOGIN_PATH else "/"
+            back = f"{wanted}?{query}" if query and wanted != "/" else wanted
+            answer: Response = self._login.page(headers, error.status, known, back=back, why=str(error))
         else:
             answer = JSONResponse(error.body(), error.status)
         answer.headers.update(error.headers)

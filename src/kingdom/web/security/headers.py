@@ -135,3 +135,8 @@ def _split_host(host: str) -> tuple[str | None, int | None]:
     except ValueError:
         return None, None
     return (name.lower().rstrip(".") if name else None), port
+
+
+def is_local_path(path: str) -> bool:
+    """Return whether a path stays on this server: browsers take ``//host`` and ``/\\host`` as other hosts."""
+    return path.startswith("/") and path[1:2] not in ("/", "\\") and not any(ord(letter) < 32 for letter in path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
 from kingdom.web.envelope import ApiError
@@ -19,6 +19,8 @@ ROLE_MEANINGS: Final[dict[Role, str]] = {
 }
 OWNER_NAME: Final = "owner"
 """The name of the person who has the home's own token."""
+ACCOUNT_PREFIX: Final = "oidc-"
+"""Begins the key of every account of a provider. Keys of tokens are hexadecimal digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,9 @@ class Person:
     name: str
     role: Role
     key: str = ""
-    """Identifies the person's token; empty for the home's own token."""
+    """Identifies the person's token or account; empty for the home's own token."""
+    session: str = field(default="", compare=False)
+    """The id of the browser session; empty for a request with a token."""
 
     @property
     def is_owner(self) -> bool:
@@ -44,8 +48,9 @@ OWNER: Final = Person(OWNER_NAME, "own")
 
 # Operations that change something. Those with GET need `look`.
 OPERATION_ROLES: Final[dict[str, Role]] = {
-    # They store nothing that others see.
+    # They store nothing that others see, or concern the person alone.
     "logOut": "look",
+    "endSession": "look",
     "convertTemplate": "look",
     "answerQuestion": "answer",
     "answerWorkflow": "answer",
@@ -83,6 +88,7 @@ OPERATION_ROLES: Final[dict[str, Role]] = {
     "registerMcpServer": "own",
     "unregisterMcpServer": "own",
     "createToken": "own",
+    "changeTokenRole": "own",
     "revokeToken": "own",
 }
 UNRECORDED_OPERATIONS: Final = frozenset({"logOut", "convertTemplate"})
@@ -103,10 +109,13 @@ def role_of(operation: str, method: str = "POST") -> Role:
 
 def role_refusal(person: Person, needed: Role, granters: Sequence[str] = (OWNER_NAME,)) -> ApiError:
     """Return the error for an operation that needs another role. ``granters`` are those who have ``own``."""
+    if person.key.startswith(ACCOUNT_PREFIX):
+        way = "can give your account that role: web.oidc.roles in config/system.yaml"
+    else:
+        way = f"can give it to you: kingdom token role {person.name} {needed}"
     return ApiError(
         403,
         "SYS_ROLE",
-        f"this needs the role {needed}; {person.name} has the role {person.role}. "
-        f"{' or '.join(granters)} can give you a token with it: kingdom token add NAME --role {needed}",
+        f"this needs the role {needed}; {person.name} has the role {person.role}. {' or '.join(granters)} {way}",
         [{"needs": needed, "has": person.role, "grantedBy": list(granters)}],
     )

@@ -55,6 +55,11 @@ class AccessToken:
     last_used_at: str | None
 
 
+def is_reserved_name(name: str) -> bool:
+    """Return whether a name signs acts of the court, and can be that of no person."""
+    return name.lower() in _RESERVED_NAMES
+
+
 class TokenStore:
     """The named tokens of a root. Changes of other processes are seen at the next call."""
 
@@ -116,7 +121,7 @@ class TokenStore:
             raise InvalidTokenName(
                 f"{name!r:.80} is not a name: use up to 60 letters, digits and . _ @ + -, a letter or digit first"
             )
-        if name.lower() in _RESERVED_NAMES:
+        if is_reserved_name(name):
             raise InvalidTokenName(f"{name} is the name of a part of the court: choose the name of a person")
         value = secrets.token_urlsafe(_TOKEN_BYTES)
 
@@ -127,6 +132,16 @@ class TokenStore:
 
         self._change(change)
         return value
+
+    def change_role(self, name: str, role: Role) -> None:
+        """Give a token another role. Its value stays. Raises :class:`UnknownToken`."""
+
+        def change(known: dict[str, Any]) -> None:
+            if not isinstance(known.get(name), dict):
+                raise _unknown(name)
+            known[name]["role"] = role
+
+        self._change(change)
 
     def remove(self, name: str) -> None:
         """Revoke a token. Raises :class:`UnknownToken`."""

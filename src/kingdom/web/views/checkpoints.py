@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # ── Patches ──
 
 
-_HUNK_PATTERN: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@ ?(.*)")
+HUNK_PATTERN: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@ ?(.*)")
 
 
 class DiffLine(ApiModel):
@@ -53,7 +53,7 @@ def parse_hunks(patch: str) -> list[DiffHunk]:
     hunks: list[DiffHunk] = []
     old = new = 0
     for text in patch.split("\n"):
-        if head := _HUNK_PATTERN.match(text):
+        if head := HUNK_PATTERN.match(text):
             old, new = int(head[1]), int(head[3])
             hunks.append(
                 DiffHunk(
@@ -187,17 +187,32 @@ async def read_diff(
     context: WebContext, workflow_id: str, checkpoint_id: str, *, against: str | None = None, form: DiffForm = "hunks"
 ) -> CheckpointDiff:
     """Return the changes of a checkpoint since the start of its work, of the branch, or another checkpoint."""
+    changes = await compare(
+        context, workflow_id, checkpoint_id, against, patches=form != "stat", max_patches=_MAX_PATCHES
+    )
+    repositories = await asyncio.to_thread(repository_diffs, changes, form)  # patches may be megabytes
+    return CheckpointDiff(checkpoint_id=checkpoint_id, against=against, repositories=repositories)
+
+
+async def compare(
+    context: WebContext,
+    workflow_id: str,
+    checkpoint_id: str,
+    against: str | None,
+    *,
+    patches: bool = False,
+    max_patches: int | None = None,
+) -> list[RepositoryChange]:
+    """Return the changes of a checkpoint as git has them, by repository."""
     store = context.parts.store
     async with store.reading() as tx:
         await find_workflow(tx, workflow_id)
         newer = await find_checkpoint(tx, workflow_id, checkpoint_id)
         older = None if against in (None, BASE_POINT) else await find_checkpoint(tx, workflow_id, str(against))
-    changes = await compare_checkpoints(
+    return await compare_checkpoints(
         store, workflow_state(context).git, newer, older,
-        base=against == BASE_POINT, patches=form != "stat", max_patches=_MAX_PATCHES,
+        base=against == BASE_POINT, patches=patches, max_patches=max_patches,
     )  # fmt: skip
-    repositories = await asyncio.to_thread(_repositories, changes, form)  # patches may be megabytes
-    return CheckpointDiff(checkpoint_id=checkpoint_id, against=against, repositories=repositories)
 
 
 async def verify(context: WebContext, workflow_id: str, *, deep: bool = False) -> VerificationResult:
@@ -224,8 +239,11 @@ class _SizeBudget:
         return True
 
 
-def _repositories(changes: Sequence[RepositoryChange], form: DiffForm) -> list[RepositoryDiff]:
-    room = _SizeBudget(_MAX_PATCH_CHARS)
+def repository_diffs(
+    changes: Sequence[RepositoryChange], form: DiffForm, max_chars: int = _MAX_PATCH_CHARS
+) -> list[RepositoryDiff]:
+    """Return changes as the API has them, with patches of so many characters together."""
+    room = _SizeBudget(max_chars)
     return [_repository(change, form, room) for change in changes]
 
 

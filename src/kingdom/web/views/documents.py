@@ -1,4 +1,4 @@
-"""Documents of the court: lists, tasks, traces, transcripts."""
+"""Documents of the court: lists, tasks, traces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from kingdom.court.home import check_name
 from kingdom.court.models import timestamp
 from kingdom.court.questions import ANSWERED, CANCELLED, NEEDS_HUMAN
 from kingdom.court.queues import TASKS
-from kingdom.court.soldiers import TRANSCRIPT_PAGE_BYTES, TranscriptPage, read_transcript_page
 from kingdom.web.envelope import ApiError, ApiModel, cursor_of, cursor_position, invalid_cursor
 from kingdom.web.views.court_state import court_state
 from kingdom.web.views.document_links import DocumentLink, linked_documents
@@ -215,9 +214,6 @@ def _summary(entry: IndexEntry, model: type[S]) -> S:
 # ── Single documents ──
 
 
-_MAX_ENTRY_CHARS: Final = 100_000
-
-
 class SoldierState(ApiModel):
     """A soldier: one run of an agent for a task."""
 
@@ -270,25 +266,6 @@ class TraceLine(ApiModel):
     where: str = Field(description="The file it was read from, relative to the home.")
 
 
-class TranscriptEntry(ApiModel):
-    """One entry of a transcript."""
-
-    kind: str = Field(description="text, tooluse, began, finished, ratelimit, or raw", examples=["text"])
-    text: str
-
-
-class TranscriptPart(ApiModel):
-    """A part of a transcript. Call again with ``nextOffset`` to read on."""
-
-    soldier_id: str | None = Field(description="Null if the task has no soldier.")
-    engine: str | None
-    soldiers: list[str] = Field(description="All soldiers of the task, oldest first.")
-    items: list[TranscriptEntry]
-    next_offset: int
-    size: int = Field(description="Size in bytes; if greater than `nextOffset`, there is more to read.")
-    alive: bool = Field(description="Whether the soldier is running and more may follow.")
-
-
 async def read_task(context: WebContext, task_id: str) -> TaskState:
     """Return a task. Raises :class:`kingdom.court.commands.UnknownTask`."""
     task = await find_task(context.court, task_id)
@@ -314,20 +291,6 @@ async def trace(context: WebContext, traced: str) -> list[TraceLine]:
     if not lines:
         raise ApiError(404, "SYS_NOT_FOUND", f"nothing found for {traced!r:.120}")
     return [TraceLine(**json_safe(line.document())) for line in lines]
-
-
-async def read_transcript(
-    context: WebContext,
-    task_id: str,
-    offset: int = 0,
-    *,
-    soldier: str | None = None,
-    raw: bool = False,
-    most: int = TRANSCRIPT_PAGE_BYTES,
-) -> TranscriptPart:
-    """Read a soldier's transcript from a byte on (negative: from the end). Default: the last soldier of the task."""
-    await find_task(context.court, task_id)
-    return await asyncio.to_thread(_transcript, context, task_id, offset, soldier, raw, most)
 
 
 def _task_state(context: WebContext, task: StoredDocument, actions: list[str]) -> TaskState:
@@ -385,32 +348,4 @@ def _task_cost(home: Home, task_id: str) -> TaskCost:
         )
     return TaskCost(
         cost_usd=sum(cost for cost, _ in runs.values()), tokens=sum(total for _, total in runs.values()), runs=len(runs)
-    )
-
-
-def _transcript(
-    context: WebContext, task_id: str, offset: int, wanted: str | None, raw: bool, most: int
-) -> TranscriptPart:
-    view_state = court_state(context)
-    soldiers = view_state.roster.of_task(task_id)
-    names = [one.id for one in soldiers]
-    if wanted is not None and wanted not in names:
-        known = ", ".join(names) or "none"
-        raise ApiError(404, "SYS_NOT_FOUND", f"{task_id} has no soldier {wanted!r:.80} (its soldiers: {known})")
-    if not soldiers:
-        return TranscriptPart(soldier_id=None, engine=None, soldiers=[], items=[], next_offset=0, size=0, alive=False)
-    last = next(one for one in reversed(soldiers) if wanted in (None, one.id))
-    alive = last.at_work  # checked before reading, so that later output is found by the next call
-    try:
-        page = read_transcript_page(last, view_state.engines, offset, raw=raw, most=most)
-    except FileNotFoundError:  # no output yet, or the transcript was already removed
-        page = TranscriptPage()
-    return TranscriptPart(
-        soldier_id=last.id,
-        engine=last.order.engine,
-        soldiers=names,
-        items=[TranscriptEntry(kind=item.kind, text=valid_text(item.text[:_MAX_ENTRY_CHARS])) for item in page.items],
-        next_offset=page.next_offset,
-        size=page.size,
-        alive=alive,
     )

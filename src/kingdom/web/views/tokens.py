@@ -37,6 +37,11 @@ def add_token(context: WebContext, name: str, role: Role) -> tuple[str, str]:
     return value, login_link("", value)
 
 
+def change_role(context: WebContext, name: str, role: Role) -> None:
+    """Give a token another role. The caller ends its connections, in the event loop."""
+    context.tokens.change_role(name, role)
+
+
 def revoke_token(context: WebContext, name: str) -> None:
     """Revoke a token. The caller ends its connections, in the event loop."""
     context.tokens.remove(name)

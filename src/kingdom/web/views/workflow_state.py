@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.homes import engines_of, git_settings_of
 from kingdom.web.envelope import not_found
+from kingdom.web.views.workflow_order import ProgressCache
 from kingdom.workflow.agent_records import LedgerReader, TranscriptLine, TranscriptReader
 from kingdom.workflow.domain.statuses import WorkStatus
 from kingdom.workflow.home import git_service, lander
@@ -142,6 +143,7 @@ class WorkflowViewState:
         self._read_again = 0.0
         self._readers: OrderedDict[str, OutputReader] = OrderedDict()
         self.summaries = SummaryCache()
+        self.progress = ProgressCache()
         self.name_lock = asyncio.Lock()
         """Held while a name is checked and taken, so that two requests cannot take the same name."""
 

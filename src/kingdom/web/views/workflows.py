@@ -11,6 +11,7 @@ from pydantic import Field
 from kingdom.web.envelope import ApiModel, Page, cursor_id, cursor_of, not_found
 from kingdom.web.views.checkpoints import CheckpointInfo
 from kingdom.web.views.redaction import shown_template
+from kingdom.web.views.workflow_order import WorkflowOrder, sorted_page
 from kingdom.web.views.workflow_state import SummaryFacts, find_workflow, summary_facts, workflow_state
 from kingdom.workflow.agent_records import WorkflowCost
 from kingdom.workflow.context import id_at
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from kingdom.workflow.store.transactions import WorkflowTransaction
 
 WorkflowAction = Literal["start", "pause", "resume", "goBack", "answer", "cancel", "modify", "land", "delete"]
-WorkflowOrder = Literal["newest", "oldest"]
 _STATUS_AFTER: Final = {
     "pause": WorkflowStatus.PAUSED,
     "resume": WorkflowStatus.RESUMING,
@@ -181,21 +181,27 @@ async def list_workflows(
 ) -> Page[WorkflowSummary]:
     """Return workflows, filtered by status, by text in name or issue key, and by the time of their creation."""
     view_state = workflow_state(context)
+    spent = await view_state.spent()
+    filters: dict[str, Any] = {
+        "statuses": statuses,
+        "search": search or None,
+        "first": None if since is None else id_at("wf", since),
+        "end": None if until is None else id_at("wf", until),
+    }
     async with context.parts.store.reading() as tx:
-        found = await tx.workflows.versions(
-            statuses=statuses,
-            search=search or None,
-            first=None if since is None else id_at("wf", since),
-            end=None if until is None else id_at("wf", until),
-            after=cursor_id(cursor),
-            oldest_first=sort == "oldest",
-            limit=limit + 1,
-        )
+        if sort == "newest" or sort == "oldest":
+            after, oldest = cursor_id(cursor), sort == "oldest"
+            found = await tx.workflows.versions(**filters, after=after, oldest_first=oldest, limit=limit + 1)
+            further = cursor_of(found[limit - 1][0]) if len(found) > limit else None
+        else:
+            entries = await sorted_page(tx, sort, spent, view_state.progress, cursor=cursor, limit=limit + 1, **filters)
+            found = await tx.workflows.versions_of([item_id for _, item_id in entries[:limit]])
+            further = cursor_of(entries[limit - 1]) if len(entries) > limit else None
         entry = await view_state.summaries.of(tx, found[:limit])
         names = await _work_names(tx, [work_id for one in entry for work_id in one.running])
-    spent = await view_state.spent()
-    items = [WorkflowSummary.model_validate(_summary(one, names, spent)) for one in entry]
-    return Page(items=items, next_cursor=cursor_of(found[limit - 1][0]) if len(found) > limit else None)
+    return Page(
+        items=[WorkflowSummary.model_validate(_summary(one, names, spent)) for one in entry], next_cursor=further
+    )
 
 
 async def read_workflow(context: WebContext, workflow_id: str) -> WorkflowFull:

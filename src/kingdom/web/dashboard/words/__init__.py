@@ -21,8 +21,10 @@ from kingdom.web.dashboard.words import (
     ko_reasons,
     ko_workflows,
 )
+from kingdom.web.locales import LOCALES
 
-LOCALES: Final = ("en", "ko")
+__all__ = ["LOCALES", "LOCALE_NAMES", "TEXTS", "Translations", "translations"]
+
 LOCALE_NAMES: Final = {"en": "English", "ko": "한국어"}
 TEXTS: Final[dict[str, dict[str, str]]] = {
     "en": {

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from kingdom.web.api.workflow_results import restore_workflow_rescue
 from kingdom.web.api.workflows import (
     ForkBody,
     TemplateOfWorkflowBody,
     create_template_from_workflow,
     fork_workflow,
     land_workflow,
-    restore_workflow_rescue,
 )
 from kingdom.web.dashboard.components import button, confirm, dialog_box, labelled, run_and_notify, tag, text
 from kingdom.web.dashboard.formats import page_url

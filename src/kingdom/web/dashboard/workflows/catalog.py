@@ -80,7 +80,9 @@ async def template_list_page(visit: Visit, search: str = "", cursor: str = "") -
         if found.items:
             DataTable(words("nav.templates"), lambda one: one.id, columns).show(found.items)
         else:
-            empty(words("template.none"), words("template.none.hint"), "kingdom template add FILE")
+            empty(words("template.none"), words("template.none.hint"))
+            if visit.may("createTemplateFromYaml"):
+                link(words("template.new"), "/templates/new", "k-state-link")
         pages.clear()
         with pages:
             if cursor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import tzinfo
-from typing import Final
+from typing import Final, get_args
 
 from nicegui import ui
 
@@ -17,9 +17,21 @@ from kingdom.web.dashboard.shell import page, page_head
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.dashboard.workflows.widgets import search_box, update_badge, update_progress, workflow_status
 from kingdom.web.envelope import Page
-from kingdom.web.views.workflows import WorkflowOrder, WorkflowSummary, list_workflows
+from kingdom.web.views.workflow_order import WorkflowOrder
+from kingdom.web.views.workflows import WorkflowSummary, list_workflows
 
 _PAGE_SIZE: Final = 25
+_ORDERS: Final[tuple[WorkflowOrder, ...]] = get_args(WorkflowOrder)
+# The columns, and the order that each can be in. `created` turns around.
+_COLUMNS: Final[tuple[tuple[str, str, WorkflowOrder], ...]] = (
+    ("name", "", "name"),
+    ("status", "", "status"),
+    ("progress", "", "progress"),
+    ("issue", "k-hide-narrow", "issue"),
+    ("created", "k-hide-narrow", "newest"),
+    ("cost", "k-num", "cost"),
+)
+_SORTED_UPWARDS: Final = frozenset({"name", "status", "issue", "oldest"})
 _STATUS_FILTERS: Final[dict[str, tuple[str, ...]]] = {
     "all": (),
     "active": ("PREPARING", "RUNNING", "RESUMING"),
@@ -58,7 +70,7 @@ async def workflow_list_page(
         show if show in _STATUS_FILTERS else "all",
         search.strip(),
         within if within in TIME_RANGES else "",
-        "oldest" if sort == "oldest" else "newest",
+        sort if sort in _ORDERS else "newest",
     )
     with page_head(words("nav.workflows")):
         link(words("sources.title"), "/repositories", "k-quiet-link")
@@ -90,7 +102,7 @@ async def workflow_list_page(
         else:
             if not rows or rows[0].table.is_deleted:
                 body.clear()
-                rows[:] = [_WorkflowTable(visit, zone)]
+                rows[:] = [_WorkflowTable(visit, zone, wish)]
             rows[0].show(found.items)
         pages.clear()
         with pages:
@@ -118,7 +130,7 @@ def _draw_filters(visit: Visit, wish: WorkflowListQuery) -> None:
         )
         filter_select(
             words("sort.label"),
-            {order: words(f"sort.{order}") for order in ("newest", "oldest")},
+            {order: words(f"sort.{order}") for order in _ORDERS},
             wish.sort,
             lambda value: ui.navigate.to(wish.address(sort=value)),
         )
@@ -137,20 +149,34 @@ def _nothing(visit: Visit, *, filtered: bool) -> None:
         button(words("workflow.new"), lambda: ui.navigate.to("/workflows/new"))
 
 
+def _draw_heading(visit: Visit, wish: WorkflowListQuery, name: str, classes: str, order: WorkflowOrder) -> None:
+    """Draw the heading of a column: a link that sorts the list by it."""
+    words = visit.words
+    by_time = order == "newest"
+    chosen = wish.sort == order or (by_time and wish.sort == "oldest")
+    if by_time and wish.sort == "newest":
+        order = "oldest"
+    with tag("th", classes, scope="col") as heading:
+        with link("", wish.address(sort=order), "k-sort") as made:
+            text(words(f"workflow.column.{name}"))
+            if chosen:
+                upwards = wish.sort in _SORTED_UPWARDS
+                text("▲" if upwards else "▼", "k-sort-mark").props["aria-hidden"] = "true"
+                heading.props["aria-sort"] = "ascending" if upwards else "descending"
+        made.props["title"] = words(f"sort.{order}")
+
+
 class _WorkflowTable:
     """The table of workflows, updated in place."""
 
-    def __init__(self, visit: Visit, zone: tzinfo) -> None:
+    def __init__(self, visit: Visit, zone: tzinfo, wish: WorkflowListQuery) -> None:
         self._words = words = visit.words
         self._zone = zone
         self.table = tag("table", "k-table k-workflows", aria_label=words("nav.workflows"))
         with self.table:
             with tag("thead"), tag("tr"):
-                for name, classes in (
-                    ("name", ""), ("status", ""), ("progress", ""), ("issue", "k-hide-narrow"),
-                    ("created", "k-hide-narrow"), ("cost", "k-num"),
-                ):  # fmt: skip
-                    text(words(f"workflow.column.{name}"), classes, name="th").props["scope"] = "col"
+                for name, classes, order in _COLUMNS:
+                    _draw_heading(visit, wish, name, classes, order)
             self._rows: KeyedList[WorkflowSummary] = KeyedList(tag("tbody"), lambda item: item.id, self._row)
 
     def show(self, items: list[WorkflowSummary]) -> None:
