@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal
 MEMORY := $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 4000000 2>/dev/null && echo /dev/shm)
 IN_MEMORY := $(if $(MEMORY),TMPDIR=$(MEMORY))
 KEEP_FAILED := -o tmp_path_retention_policy=failed -o tmp_path_retention_count=1
-BENCH_READY := $(VENV)/.bench-ready
+PEERS := $(patsubst requirements/bench/%.txt,%,$(wildcard requirements/bench/*.txt))
 
 # Tests start thousands of processes. Each would compile the whole package for itself.
 unexport PYTHONDONTWRITEBYTECODE
@@ -34,9 +34,11 @@ $(READY): requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true  # on all cores
 	@touch $@
 
-$(BENCH_READY): $(READY) requirements/bench.txt
-	@echo "installing the peers of the benchmark into $(VENV)"
-	@scripts/install $(BIN)/python requirements/bench.txt
+# Each peer of the benchmark has an environment of its own: they need versions that we, or other peers, cannot have.
+.tools/bench/%/.ready: requirements/bench/%.txt | $(READY)
+	@test -x $(@D)/bin/python || $(BIN)/python -m venv $(@D)
+	@echo "installing $* for the benchmark into $(@D) (once)"
+	@scripts/install $(@D)/bin/python $<
 	@touch $@
 
 demo: $(READY)  ## See the system at work: the king is killed half way, nothing is lost
@@ -69,7 +71,7 @@ chaos: $(READY)  ## The full crash campaign (500 kills); CHAOS_SEED=N repeats a 
 certificate: $(READY) components  ## Walks, campaigns and escapes of a commit, on one page (artifacts/certificate.md); about two hours
 	$(BIN)/python -m tests.certificate $(ARGS)
 
-bench: $(BENCH_READY)  ## Measure beside the peers; results as a table and in artifacts/bench.json
+bench: $(READY) $(PEERS:%=.tools/bench/%/.ready)  ## Measure beside the peers; results as a table and in artifacts/bench.json
 	$(BIN)/python -m bench $(ARGS)
 
 docs: $(READY)  ## Build the documentation as a static site, into artifacts/docs; `kingdom docs` opens it
@@ -92,12 +94,12 @@ fmt: $(READY)  ## Format the code and mend what the linter can
 requirements: $(READY)  ## Compile the pinned requirements anew
 	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
 		--extra all --extra testing --upgrade pyproject.toml requirements/dev.in -o requirements/dev.txt
-	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
-		--upgrade requirements/bench.in -o requirements/bench.txt
+	@for peer in $(PEERS); do $(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal \
+		--python-version 3.11 --upgrade requirements/bench/$$peer.in -o requirements/bench/$$peer.txt || exit 1; done
 	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
 		--upgrade requirements/release.in -o requirements/release.txt
 	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
 		--upgrade requirements/docs.in -o requirements/docs.txt
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) .tools/docs artifacts dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) .tools/docs .tools/bench artifacts dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*

@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from bench.harness import Contestant, Outcome, race
+from bench.peers import installed_versions
 
 T = TypeVar("T")
 Mode = Literal["quick", "default", "full"]
-_PACKAGES = (
-    "kingdom", "asyncpg", "confluent-kafka", "pgqueuer", "procrastinate", "psycopg", "persist-queue", "litequeue",
-    "huey", "dirq", "dbos", "langgraph", "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres",
+_PEER_PACKAGES = (
+    "pgqueuer", "procrastinate", "psycopg", "persist-queue", "litequeue", "huey", "dirq", "dbos", "langgraph",
+    "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres",
 )  # fmt: skip
+_PACKAGES = ("kingdom", "asyncpg", "confluent-kafka", *_PEER_PACKAGES)
 
 
 @dataclass
@@ -86,7 +88,7 @@ def machine(context: Context, arguments: Sequence[str]) -> dict[str, Any]:
         "sqlite": sqlite3.sqlite_version,
         "filesystem": file_system(context.folder),
         "load": os.getloadavg()[0],
-        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+        "packages": _versions(),
     }
 
 
@@ -97,6 +99,13 @@ def file_system(folder: Path) -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return done.stdout.strip()
+
+
+def _versions() -> dict[str, str]:
+    """The versions of what is measured: ours, and those of the peers, each of which has an environment of its own."""
+    theirs = dict(installed_versions())
+    found = {name: theirs.get(name) if name in _PEER_PACKAGES else _version(name) for name in _PACKAGES}
+    return {name: version for name, version in found.items() if version}
 
 
 def _version(package: str) -> str | None:

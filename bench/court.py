@@ -12,10 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from kingdom.base.inotify import SWITCH
 from kingdom.court.home import Home
-from kingdom.court.init_home import create_home
+from kingdom.court.init_home import HomeChoices, SharedQueues, create_home
+from kingdom.court.machines.joining import create_first_machine, join_court
+from kingdom.court.machines.registry import Registry
+from kingdom.court.machines.rights import Rights
 from kingdom.court.queues import EVENTS
 from kingdom.court.supervisor.record import running_supervisor
 
@@ -35,6 +39,38 @@ def make_home(folder: Path, *, generals: int = 1, concurrency: int = 1, queues: 
     if queues is not None:
         system += f"queue:\n  transport: '{queues}'\n"
     (home.config / "system.yaml").write_text(system)
+    install_generals(home, generals, concurrency)
+    return home
+
+
+def make_machines(folder: Path, database: str, *, joined: bool, standby: bool, concurrency: int = 1) -> dict[str, Home]:
+    """Found a court on several machines, with one general; returns their homes. It runs on a joined machine, if any."""
+    return asyncio.run(_make_machines(folder, database, joined=joined, standby=standby, concurrency=concurrency))
+
+
+async def _make_machines(
+    folder: Path, database: str, *, joined: bool, standby: bool, concurrency: int
+) -> dict[str, Home]:
+    first = SharedQueues("seat", url=database, generals=() if joined else None)
+    made = await create_first_machine(folder / "seat", first, HomeChoices(shared=first), (), force=False)
+    homes = {"seat": made.home}
+    (made.home.config / "system.yaml").write_text(_SYSTEM.format(soldiers=concurrency))
+    install_generals(made.home, 1, concurrency)
+    await Registry(database).publish_packages(made.home)
+    if joined:
+        url = await Rights(database).add("builder", None)
+        assert url is not None
+        url = url.replace(urlsplit(url).password or "", "")  # this server asks for none
+        shared = SharedQueues("builder", url=url, joined=True)
+        homes["builder"] = (await join_court(folder / "builder", shared, force=False))[0].home
+    if standby:
+        shared = SharedQueues("spare", url=database, generals=())
+        homes["spare"] = (await join_court(folder / "spare", shared, force=False))[0].home
+    return homes
+
+
+def install_generals(home: Home, generals: int, concurrency: int) -> None:
+    """Put generals into a home that end each task at once."""
     for number in range(generals):
         name = f"gen-{number}"
         manifest = {
@@ -48,7 +84,6 @@ def make_home(folder: Path, *, generals: int = 1, concurrency: int = 1, queues: 
         package.mkdir(parents=True)
         (package / "manifest.yaml").write_text(json.dumps(manifest))
         (package / "prompt.md").write_text("Do nothing about {{ task.id }}.\n")
-    return home
 
 
 def nothing_to_do() -> list[dict[str, Any]]:

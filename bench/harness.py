@@ -122,14 +122,21 @@ def in_child(measure: Measure, timeout: float) -> Figures:
 
 
 def _report(measure: Measure, sender: Connection) -> None:
+    sender.send(taken(measure))
+
+
+def taken(measure: Measure) -> tuple[Figures | None, str | None]:
+    """Measure in this process; return the figures, or why there are none."""
     try:
         gc.collect()
         gc.freeze()  # what was imported is not scanned again and again while we measure
         figures = measure()
         if inspect.iscoroutine(figures):
             figures = asyncio.run(figures)
-        sender.send((figures, None))
+    except NotMeasured as error:
+        return None, str(error)
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         text = " ".join(str(error).split()) or "no message"
-        sender.send((None, f"{type(error).__name__}: {text} ({last.name}, line {last.lineno})"))
+        return None, f"{type(error).__name__}: {text} ({last.name}, line {last.lineno})"
+    return figures, None

@@ -53,19 +53,20 @@ class Server:
 
 
 @contextlib.contextmanager
-def server(root: Path) -> Iterator[Server]:
-    """A web server of a new court with nothing else in it; stopped in the end."""
-    asyncio.run(create_home(root, generals=()))
-    with _process("serve", str(root)) as process:
+def server(root: Path, *, pages: bool = False) -> Iterator[Server]:
+    """A web server of a court, which is created where there is none; stopped in the end."""
+    if not root.exists():
+        asyncio.run(create_home(root, generals=()))
+    with _process("serve", str(root), *(["pages"] if pages else [])) as process:
         assert process.stdout is not None
         yield Server(json.loads(process.stdout.readline())["url"], process.pid, root)
 
 
-async def _serve(root: Path) -> None:
+async def _serve(root: Path, *, pages: bool) -> None:
     settings = WebSettings(port=0, requests_per_second=100_000.0, idle_seconds=600.0)
     async with (
         open_context(root, settings, TOKEN, engine=False) as context,
-        serve(create_app(context, pages=False), context) as running,
+        serve(create_app(context, pages=pages), context) as running,
     ):
         print(json.dumps({"url": running.url}), flush=True)
         await _until_stdin_ends()
@@ -277,7 +278,7 @@ async def _until_stdin_ends() -> None:
 
 def _main(arguments: Sequence[str]) -> None:
     if arguments[0] == "serve":
-        asyncio.run(_serve(Path(arguments[1])))
+        asyncio.run(_serve(Path(arguments[1]), pages="pages" in arguments))
     else:
         asyncio.run(_listen(arguments[1], int(arguments[2]), arguments[3] == "batch"))
 

@@ -24,6 +24,7 @@ CASES: Final = {
     "court-dispatch": "court_dispatch",
     "court-latency": "court_latency",
     "court-idle": "court_idle",
+    "machines": "machines",
     "sentinel-idle": "sentinel_idle",
     "agents": "agents",
     "workflow": "workflow",
@@ -32,5 +33,6 @@ CASES: Final = {
     "web-live": "web_live",
     "web-api": "web_api",
     "web-court": "web_court",
+    "web-lists": "web_lists",
     "web-dashboard": "web_dashboard",
 }

@@ -9,6 +9,7 @@ from bench.bare import kafka as bare
 from bench.bars import Bar
 from bench.context import Context
 from bench.harness import Contestant, Table
+from bench.processes import kafka_drain_together
 
 TITLE = "Kafka: publish, drain, latency, relay"
 _BATCH = 1000
@@ -46,6 +47,18 @@ def drain(context: Context) -> list[Table]:
     return [Table("Drain with one Worker", "events/s", outcomes, bars={"kingdom": bars}, remarks=(_ONE_BROKER,))]
 
 
+def shards(context: Context) -> list[Table]:
+    """One process and two, with four shards."""
+    servers, count = context.kafka, context.pick(10_000, 20_000)
+    outcomes = context.race(
+        Contestant("one process", partial(kafka_drain_together, servers, count, processes=1), "Worker"),
+        Contestant("two processes", partial(kafka_drain_together, servers, count, processes=2), "a Worker each"),
+    )
+    bars = {"two processes": [Bar(">=", 1.5, of="one process")]}
+    remark = "One broker on this machine, four shards, no-op handlers: with two cores the processes share them with it"
+    return [Table("Drain four shards", "events/s", outcomes, bars=bars, remarks=(remark,))]
+
+
 def latency(context: Context) -> list[Table]:
     """Events trickle in; how soon each is handled."""
     servers, count = context.kafka, context.pick(30, 120)
@@ -78,4 +91,4 @@ def relay(context: Context) -> list[Table]:
     ]
 
 
-PARTS = (publish, drain, latency, relay)
+PARTS = (publish, drain, shards, latency, relay)

@@ -71,7 +71,7 @@ async def _measure(folder: Path, many: int, requests: int) -> Figures:
     token, root = "t" * 32, folder / uuid4().hex
     settings = WebSettings(port=0, requests_per_second=1e6)
     async with open_context(root, settings, token, engine=False) as context:
-        template = await _fill(context, many)
+        template = await fill_workflows(context, many)
         app = create_app(context, pages=False)
         headers = {"Authorization": f"Bearer {token}"}
         async with (
@@ -119,7 +119,7 @@ async def _times(ask: Callable[[int], Awaitable[Any]], requests: int) -> list[fl
     return taken[_WARM_UP:]
 
 
-async def _fill(context: Any, many: int) -> str:
+async def fill_workflows(context: Any, many: int) -> str:
     """Workflows in every state, and a template to make more from; returns its id."""
     from kingdom.workflow.domain.plan import work_from
     from kingdom.workflow.domain.statuses import WorkflowStatus
