@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import signal
@@ -58,6 +59,7 @@ LONGEST = (
 
 def pytest_configure() -> None:
     """In a run of many tests, have the server that forks started by us: that of the benchmark's tests would do less."""
+    gc.disable()  # until all tests are there: the collector would look through them again and again
     if "PYTEST_XDIST_WORKER" in os.environ:
         from tests.support.forking import have_server
 
@@ -90,6 +92,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for part in parts:
         part.extend(itertools.islice(others, max(share - len(part), 0)))
     items[:] = [*itertools.chain(*parts), *others]
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage as usual while tests run, but for all that was made until now: it stays."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -144,11 +152,13 @@ def kafka_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def kafka_url(kafka_servers: str) -> str:
+def kafka_url(kafka_servers: str) -> Iterator[str]:
     """The URL of an empty bus on the shared broker."""
-    from tests.support.kafka import bus_url
+    from tests.support.kafka import bus_url, delete_topics
 
-    return bus_url(kafka_servers, f"{os.environ.get('PYTEST_XDIST_WORKER', 't')}-{next(_numbers)}")
+    prefix = f"{os.environ.get('PYTEST_XDIST_WORKER', 't')}-{next(_numbers)}"
+    yield bus_url(kafka_servers, prefix)
+    delete_topics(kafka_servers, f"{prefix}.")
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import hashlib
 import os
 import shutil
@@ -52,12 +53,15 @@ def tools(folder: Path) -> Path:
     """Return the programs of an environment with MkDocs; it is made when it is missing or out of date."""
     wanted = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
     stamp = folder / ".ready"
-    if not stamp.exists() or stamp.read_text() != wanted:
-        print(f"installing MkDocs into {folder} (once)", flush=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        _run(sys.executable, "-m", "venv", str(folder))
-        _run(str(ROOT / "scripts" / "install"), str(folder / "bin" / "python"), str(REQUIREMENTS))
-        stamp.write_text(wanted)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs at once: the second finds the first one's work
+        if not stamp.exists() or stamp.read_text() != wanted:
+            print(f"installing MkDocs into {folder} (once)", flush=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            _run(sys.executable, "-m", "venv", str(folder))
+            _run(str(ROOT / "scripts" / "install"), str(folder / "bin" / "python"), str(REQUIREMENTS))
+            stamp.write_text(wanted)
     return folder / "bin"
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from tests.chaos.git.operations import OPERATIONS
+
 CONFORMANCE, WALKS, CAMPAIGNS, ESCAPES = "conformance", "crash points and faults", "campaigns", "sandbox escapes"
 TRANSPORTS = ("files", "sqlite", "postgresql")  # whose crash points are walked; Kafka has a campaign
 _LIMIT_SECONDS = 45 * 60.0  # of one part: one that hangs has failed
@@ -73,8 +75,9 @@ def all_parts(workers: int) -> list[Part]:
         )
         for transport in TRANSPORTS
     ]
-    single = (("git", WALKS), ("kafka", CAMPAIGNS), ("workflow", CAMPAIGNS), ("day", CAMPAIGNS), ("outage", CAMPAIGNS))
-    return [*tests, *campaigns, *(_campaign(part, kind, "--only", part) for part, kind in single)]
+    git = [_campaign(f"git-{name}", WALKS, "--only", "git", "--operation", name) for name in OPERATIONS]
+    single = (("kafka", CAMPAIGNS), ("workflow", CAMPAIGNS), ("day", CAMPAIGNS), ("outage", CAMPAIGNS))
+    return [*tests, *campaigns, *git, *(_campaign(part, kind, "--only", part) for part, kind in single)]
 
 
 def _tests(name: str, kind: str, words: list[str], workers: int, read: Callable[[Path], Outcome] | None = None) -> Part:

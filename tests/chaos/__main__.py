@@ -1,6 +1,6 @@
 """The full crash campaign: ``python -m tests.chaos [--kills 500] [--seed N] [--transport files] [--only campaign]``.
 
-In the part ``kafka``, workers, publishers and the broker are killed.
+In the part ``kafka``, workers, publishers and the broker are killed and connections cut, with one shard and with four.
 The part ``court`` is a campaign of its own against a whole court, in which everything is killed at once; ``workflow``
 is one against the engine of workflows, killed at every step of some stories and then at random instants; in ``git``,
 git is killed, or the disk fails, at every change of a file that it makes for us. Nobody is killed in ``lives``, which
@@ -21,9 +21,11 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 from kingdom.bus.testing import ManualClock
@@ -35,7 +37,9 @@ from tests.chaos.faults import CALLS, walk_faults
 from tests.chaos.fulldisk import NotPermitted, fill_and_free, ground_on_small_disk
 from tests.chaos.git.operations import OPERATIONS
 from tests.chaos.git.walk import FAULTS
+from tests.chaos.git.walk import Walk as GitWalk
 from tests.chaos.git.walk import walk as walk_git
+from tests.chaos.grounds import KAFKA as KAFKA_GROUNDS
 from tests.chaos.grounds import TRANSPORTS, grounds
 from tests.chaos.outage import run_outages
 from tests.chaos.report import Report
@@ -77,12 +81,13 @@ class Run:
             self._note(f"{transport:<11} campaign     {tally}")
 
     def kafka(self, kills: int) -> None:
-        """Random kills under load on Kafka, of workers, publishers and the broker."""
+        """Random kills under load on Kafka, of workers, publishers and the broker, and cut connections."""
         command = f"--only {KAFKA} --kills {kills}"
-        with self._part(f"{KAFKA} campaign", command) as folder, grounds(KAFKA, folder) as ground:
-            tally = Campaign(ground, folder, self.seed, self._say).run(kills)
-            self.report.count(tally)
-            self._note(f"{KAFKA:<11} campaign     {tally}")
+        for name in KAFKA_GROUNDS:
+            with self._part(f"{name} campaign", command) as folder, grounds(name, folder) as ground:
+                tally = Campaign(ground, folder, self.seed, self._say).run(kills)
+                self.report.count(tally)
+                self._note(f"{name:<11} campaign     {tally}")
 
     def points(self, transport: str) -> None:
         """Every crash point of every life."""
@@ -154,16 +159,21 @@ class Run:
             self.report.count(tally, agents="agents killed", asked="queries asked", again="queries asked again")
             self._note(f"{WORKFLOW:<11} {tally}")
 
-    def git(self) -> None:
-        """git, killed at every change it makes for us, and with a disk that fails there."""
+    def git(self, operations: Sequence[str]) -> None:
+        """git, killed at every change it makes for us, and with a disk that fails there; a walk for each core."""
         if not strace.available():
             self._skip(f"{GIT:<11}", "strace is not installed")
             return
-        for operation in OPERATIONS:
-            for fault in FAULTS:
-                with self._part(f"{GIT} {operation} {fault}", f"--only {GIT}") as folder:
-                    walked = walk_git(folder, operation, fault)
-                    self.report.count(walked, met="crash points" if fault == "killed" else "faults")
+
+        def walk_one(operation: str, fault: str) -> GitWalk | None:
+            with self._part(f"{GIT} {operation} {fault}", f"--only {GIT} --operation {operation}") as folder:
+                return walk_git(folder, operation, fault)
+            return None  # it failed
+
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            for walked in threads.map(walk_one, *zip(*product(operations, FAULTS), strict=True)):
+                if walked is not None:
+                    self.report.count(walked, met="crash points" if walked.fault == "killed" else "faults")
                     self._note(str(walked))
 
     def day(self) -> None:
@@ -227,6 +237,9 @@ def main() -> int:
         help="may be repeated; default: all",
     )
     parser.add_argument(
+        "--operation", choices=[*OPERATIONS], action="append", help=f"of the part {GIT}; may be repeated; default: all"
+    )
+    parser.add_argument(
         "--report", type=Path, metavar="FILE", help="write what was counted, skipped and failed, as JSON"
     )
     options = parser.parse_args()
@@ -250,7 +263,7 @@ def main() -> int:
     if WORKFLOW in parts:
         run.workflow(options.kills or 200)
     if GIT in parts:
-        run.git()
+        run.git(options.operation or [*OPERATIONS])
     if DAY in parts:
         run.day()
     if OUTAGE in parts:

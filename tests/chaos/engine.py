@@ -22,6 +22,7 @@ WORKERS: Final = 3
 PAUSED: Final = "chaos.paused"
 _START: Final = 60.0  # seconds a process may take to be at work, on a machine busy with other things
 _DRAIN: Final = 90.0
+_CUTS: Final = 6  # of all connections to Kafka, in a round
 _CALLS_AFTER: Final = 20  # calls of publish that must still return when the last blow has fallen
 
 
@@ -73,6 +74,7 @@ class Campaign:
                         self._outage_round(self.ground)
                     if isinstance(self.ground, KafkaGround):
                         self._broker_round(self.ground)
+                        self._cut_round(self.ground)
             for worker in self._workers:
                 worker.stop()
             self._reckon("all over, everything once more", self._promised)
@@ -137,6 +139,27 @@ class Campaign:
         for member in members:
             member.check_alive()
         self._reckon("broker killed", self._end_of_load(publisher))
+        for member in self._workers:
+            member.check_alive()
+
+    def _cut_round(self, ground: KafkaGround) -> None:
+        """Connections are cut, and a worker joins and leaves: its shards move twice. No other process may end."""
+        publisher = self._publisher()
+        members = [publisher, *self._workers]
+        for member in members:
+            wait_until(member.is_ready, f"{member.name} to be ready", _START, members)
+        guest: Member | None = None
+        for number in range(_CUTS):
+            time.sleep(self._rng.uniform(0.1, 1.0))
+            self.tally.backends += ground.proxy.cut()
+            if number == 0:
+                guest = self._worker(f"guest-{self._round}", [PLAIN, ORDERED])
+            elif guest is not None and number == _CUTS - 2:
+                wait_until(guest.is_ready, "the guest to be ready", _START, members)
+                guest.stop()
+            for member in members:
+                member.check_alive()
+        self._reckon("connections cut, shards moved", self._end_of_load(publisher))
         for member in self._workers:
             member.check_alive()
 

@@ -15,11 +15,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 
 from kingdom.bus import DocumentForm, connect
-from tests.support.kafka import KafkaBroker
+from tests.support.kafka import KafkaBroker, bus_url
 from tests.support.postgres import PostgresServer, create_schema
+from tests.support.proxy import CuttingProxy
 
 TRANSPORTS = ("files", "sqlite", "postgresql")
-CAMPAIGNS = (*TRANSPORTS, "kafka")  # crash points are system calls, and those of librdkafka are in threads of its own
+KAFKA = ("kafka", "kafka-shards")
+CAMPAIGNS = (*TRANSPORTS, *KAFKA)  # crash points are system calls, and those of librdkafka are in threads of its own
 EFFECTS_PATH = "CHAOS_EFFECTS"  # where handlers leave effects if their bus is in no database
 EFFECT_TABLE = "CREATE TABLE IF NOT EXISTS chaos_effect (event_id text NOT NULL, worker text NOT NULL)"
 _TEMPORARY = re.compile(r"\.tmp-|\.tmp$|-journal$")
@@ -167,14 +169,17 @@ class PostgresGround:
 
 
 class KafkaGround:
-    """A broker of our own. Effects are rows of an SQLite file, behind an Inbox."""
+    """A broker of our own, behind a proxy. Effects are rows of an SQLite file, behind an Inbox."""
 
-    transport = "kafka"
     exactly_once = True
 
-    def __init__(self, broker: KafkaBroker, folder: Path) -> None:
+    def __init__(self, transport: str, broker: KafkaBroker, proxy: CuttingProxy, folder: Path) -> None:
+        self.transport = transport
         self.broker = broker
-        self.url = broker.url("chaos") + "&snapshot=20000"  # so small that many are written
+        self.proxy = proxy
+        shards = 4 if transport == "kafka-shards" else 1
+        # Snapshots are so small that many are written.
+        self.url = f"{bus_url(f'127.0.0.1:{proxy.port}', 'chaos')}&snapshot=20000&shards={shards}"
         self._database = SqliteGround(folder)
         os.environ[EFFECTS_PATH] = str(self._database.path)
 
@@ -231,11 +236,12 @@ def grounds(transport: str, folder: Path) -> Iterator[Ground]:
         yield DocumentsGround(folder)
     elif transport == "sqlite":
         yield SqliteGround(folder)
-    elif transport == "kafka":
-        place = folder / "broker"
-        place.mkdir()
-        with KafkaBroker(place) as broker:
-            yield KafkaGround(broker, folder)
+    elif transport in KAFKA:
+        with CuttingProxy() as proxy:
+            more = f"advertised.listeners=PLAINTEXT://127.0.0.1:{proxy.port}\n"
+            with KafkaBroker(folder / "broker", more) as broker:
+                proxy.target = broker.port
+                yield KafkaGround(transport, broker, proxy, folder)
     else:
         with restartable_server() as server:
             yield PostgresGround(server, "chaos")

@@ -1,6 +1,6 @@
 """A daemon with one confined run. It, its shim or the shim's child is killed at a chosen point.
 
-``python cell_victim.py ROOT PORT WHO POINT``. A point is right before a file is written, moved or removed, a process is
+:func:`run` is for a process of its own. A point is right before a file is written, moved or removed, a process is
 started or signalled, and a socket is made, bound, connected or accepted, in the process that ``WHO`` names: ``daemon``,
 ``shim``, or ``child``, which makes the namespaces and then executes the program. Each point adds a line to
 ``ROOT/points``. As the program of a shim: ``python cell_victim.py SPEC``.
@@ -43,9 +43,12 @@ def arm(folder: Path, point: int, *, child: bool) -> None:
     sys.addaudithook(watch)
 
 
-async def main(root: Path, port: int, who: str, point: int) -> None:
+def run(root: Path, port: int, who: str, point: int) -> None:
     """Run a command that asks its model, and wait for its end."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    asyncio.run(_run(root, port, who, point))
+
+
+async def _run(root: Path, port: int, who: str, point: int) -> None:
     from kingdom.agents import hosts
     from tests.support.cells import ModelEngine, ask, bare_order, bare_runner
 
@@ -56,17 +59,14 @@ async def main(root: Path, port: int, who: str, point: int) -> None:
         hosts.SHIM_COMMAND = (sys.executable, "-I", "-S", __file__)  # type: ignore[misc]
     runner = bare_runner(root, ModelEngine(port))
     script = ask(100) + 'echo \'{"status": "success"}\' > $KINGDOM_RESULT_PATH'
-    run = await runner.start(bare_order(root, script))
-    await run.wait()
+    running = await runner.start(bare_order(root, script))
+    await running.wait()
     await runner.close()
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])))
-    else:
-        place = Path(sys.argv[1]).parents[2]
-        whom, when = (place / "armed").read_text().split()
-        program = Path(__file__).resolve().parents[2] / "src" / "kingdom" / "agents" / "shim.py"
-        arm(place, int(when), child=whom == "child")
-        runpy.run_path(str(program), run_name="__main__")
+    place = Path(sys.argv[1]).parents[2]
+    whom, when = (place / "armed").read_text().split()
+    program = Path(__file__).resolve().parents[2] / "src" / "kingdom" / "agents" / "shim.py"
+    arm(place, int(when), child=whom == "child")
+    runpy.run_path(str(program), run_name="__main__")

@@ -99,8 +99,8 @@ class Workshop:
         return (self.folder / "sessions" / f"{order.run_id}.json").read_text()
 
 
-PLACES = ("required", "off", pytest.param("tmux", marks=pytest.mark.walk))
-"""Where the tests of a real agent run: confined, not confined, and confined in tmux."""
+PLACES = ("required", *(pytest.param(place, marks=pytest.mark.walk) for place in ("off", "tmux")))
+"""Where the tests of a real agent run: confined; in ``make walks`` also not confined, and confined in tmux."""
 
 
 def put(place: str, patch: pytest.MonkeyPatch) -> str:

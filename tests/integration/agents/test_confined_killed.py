@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from kingdom.agents.runner import Runner
 from tests.support import cell_victim
 from tests.support.cells import ModelEngine, Upstream, bare_order, bare_runner
 from tests.support.courts import until
+from tests.support.forking import fate
 from tests.support.workshop import alive
 
 
@@ -54,11 +53,10 @@ async def test_a_kill_leaves_nothing_behind(tmp_path: Path, who: str, stride: in
             root = tmp_path / f"{who}-{point}"
             (root / "work").mkdir(parents=True)
             held = sockets()
-            command = [sys.executable, cell_victim.__file__, str(root), str(upstream.port), who, str(point)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            code = fate(cell_victim.run, root, upstream.port, who, point)
             points = (root / "points").read_text().splitlines()
             killed = len(points) >= point
-            assert (done.returncode < 0) == (killed and who == "daemon"), done.stderr
+            assert (code < 0) == (killed and who == "daemon")
             order, where = bare_order(root, ""), f"killed at point {point}: {points[-1]}"
             await end(bare_runner(root, ModelEngine(upstream.port)), order.run_id)
             until(lambda run_id=order.run_id: not left(run_id), f"the end of its processes, {where}")

@@ -20,7 +20,7 @@ from tests.support.workshop import PLACES, Workshop, alive, put, result_text
 
 @pytest.fixture(params=PLACES, autouse=True)
 def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test runs confined and not."""
+    """Every test runs confined; in ``make walks`` in all places."""
     return put(request.param, monkeypatch)
 
 
