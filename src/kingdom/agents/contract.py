@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from pathlib import Path
-from threading import Thread
 from typing import Any, Final
 
 from kingdom.agents.errors import InvalidResult
 from kingdom.base.files import open_untrusted
 from kingdom.base.forms import problem_text
+from kingdom.base.preload import preload
 
 MAX_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 50
@@ -40,10 +38,9 @@ def check_result(document: Any) -> dict[str, Any]:
         raise InvalidResult("; ".join(map(_describe, error.errors()[:5]))) from None
 
 
-def preload() -> None:
+def preload_model() -> None:
     """Load what :func:`check_result` needs in a thread, while an agent works. It takes a while."""
-    if _MODEL not in sys.modules:
-        Thread(target=importlib.import_module, args=(_MODEL,), name="preload", daemon=True).start()
+    preload(_MODEL)
 
 
 def read_result(path: Path) -> dict[str, Any] | str | None:

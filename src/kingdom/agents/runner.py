@@ -90,7 +90,7 @@ class Runner:
             if confined and "HOME" in self._environ:  # the engine shows its files below it
                 order = replace(order, env={"HOME": self._environ["HOME"], **order.env})
             launch = engine.launch(order)
-            contract.preload()
+            contract.preload_model()
         folder.create()
         try:
             self._prepare(folder, order)

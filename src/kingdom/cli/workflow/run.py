@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
+from kingdom.base.preload import preload
 from kingdom.cli import output
 from kingdom.cli.options import json_lines_option, store_option, workflow_home_option
 from kingdom.cli.parsing import argument, command
@@ -36,6 +37,18 @@ if TYPE_CHECKING:
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.overview import WorkflowOverview
 
+# What a request needs after its first look at the repository, in this order: imported while git looks.
+_NEEDED_NEXT: Final = (
+    "asyncio",
+    "kingdom.workflow.home",
+    "kingdom.workflow.context",
+    "kingdom.workflow.store.sqlite",
+    "kingdom.bus.transports.sqlite",
+    "kingdom.workflow.engine",
+    "kingdom.workflow.adapters.git_service",
+    "kingdom.workflow.overview",
+    "kingdom.cli.workflow.runner",
+)
 _PREFERRED_ENGINES: Final = ("claude", "codex")
 _WORK: Final = "run"
 _TASK: Final = "request"
@@ -115,6 +128,7 @@ def run(
         raise output.usage_error("say what to do: kingdom run 'add a --json flag to ls'")
     if name is not None:
         check_new_name(name, (), "a workflow")
+    preload(*_NEEDED_NEXT)
     checkout = _read_checkout(repo)
     request = _Request(text.strip(), repo, checkout, base, engine, model, name, _parse_options(option), land)
     place = find_or_create_workflow_home(home, store)
