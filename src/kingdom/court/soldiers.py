@@ -148,15 +148,23 @@ class SoldierIndex:
         self._ended: set[str] = set()
 
     def of_task(self, task_id: str) -> list[Soldier]:
+        """Return the soldiers of a task, in the order of their start."""
+        return self.of_tasks([task_id])[task_id]
+
+    def of_tasks(self, task_ids: Iterable[str]) -> dict[str, list[Soldier]]:
+        """Return the soldiers of several tasks, with one look at the folder."""
+        own: dict[str, list[str]] = {task_id: [] for task_id in task_ids}
         with self._lock:
             names = self._names()
             for name in names - self._tasks.keys():
                 soldier = find_soldier(self._home, name)
                 if soldier is not None:  # otherwise its files may follow
                     self._tasks[name] = soldier.task_id
-            own = [name for name, task in self._tasks.items() if task == task_id]
-        found = (find_soldier(self._home, name) for name in own)
-        return sorted((one for one in found if one is not None), key=_start_key)
+            for name, task in self._tasks.items():
+                if task in own:
+                    own[task].append(name)
+        found = {task: [find_soldier(self._home, name) for name in of_task] for task, of_task in own.items()}
+        return {task: sorted((one for one in of_task if one), key=_start_key) for task, of_task in found.items()}
 
     def at_work(self) -> list[Soldier]:
         """Return the running soldiers, sorted by id."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kingdom.agents.folder import RunFolder
 from kingdom.agents.ledger import Ledger
+from kingdom.agents.port import Order
 from kingdom.bus import Envelope
 from kingdom.court.machines.exchange import FILE, JOURNAL, LEDGER, REPORTS, RESULT, declare_exchange
 from kingdom.court.machines.intake import Intake
 from kingdom.court.machines.rights import Rights
 from kingdom.court.machines.shipping import Shipper
-from kingdom.journal.catalog import TaskStarted
+from kingdom.journal.catalog import TaskCompleted, TaskStarted
 from tests.support.machines import Machine, first_machine, joined_machine
 
 pytestmark = pytest.mark.postgres
@@ -148,6 +151,52 @@ async def test_a_full_disk_keeps_reports_and_their_order(
     assert _arrived(seat) == [f"task-{number}" for number in range(10)]
 
 
+async def test_the_files_of_an_ended_task_arrive_whole_in_few_reports(seat: Machine, builder: Machine) -> None:
+    """Small files share a report; a transcript that is larger than a report comes in pieces."""
+    bus = builder.services.bus
+    sizes = {"task-small": 100, "task-large": 1_500_000}
+    for task_id, size in sizes.items():
+        await seat.services.bus.publish("tasks", Envelope("gen-quick", {"id": task_id}, event_id=task_id))
+        await bus.claim("tasks", worker="gen-quick@builder", ids=[task_id], limit=1, lease=60)
+        _finish(builder, task_id, random.Random(size).randbytes(size))
+    await _ship_all(Shipper(builder.home, bus, "builder"))
+    reports = [record.envelope.payload for record in await bus.peek(REPORTS, limit=100) if record.envelope.type == FILE]
+    await _take_all(Intake(seat.services, Rights(seat.url)))
+    assert await bus.dead(REPORTS) == []
+    per_task = [sum(task_id in json.dumps(report["files"]) for report in reports) for task_id in sizes]
+    assert per_task == [1, 6]
+    for task_id in sizes:
+        for path in (f"logs/sessions/soldier-{task_id}.json", f"state/prompts/{task_id}.md"):
+            assert (seat.home.root / path).read_bytes() == (builder.home.root / path).read_bytes()
+
+
+def _finish(machine: Machine, task_id: str, transcript: bytes) -> None:
+    """Leave the files of a task as its soldier does."""
+    home, soldier = machine.home, f"soldier-{task_id}"
+    folder = RunFolder(home.soldiers, soldier)
+    folder.path.mkdir(parents=True)
+    folder.write_order(Order(soldier, task_id, "command", "", home.root, home.root / "result.json"))
+    folder.outcome.write_text("{}")
+    for path, content in (
+        (home.prompt(task_id), f"Do {task_id}.".encode()),
+        (home.sessions / f"{soldier}.json", transcript),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    machine.services.journal.emit(TaskCompleted(task_id, "success", 0.1), "gen-quick")
+
+
+async def test_a_report_with_one_forbidden_file_writes_none(seat: Machine) -> None:
+    files = [
+        {"path": path, "offset": 0, "data": base64.b64encode(b"mine").decode()}
+        for path in ("logs/sessions/a.json", "config/trust.yaml")
+    ]
+    await seat.services.bus.publish(REPORTS, Envelope(FILE, {"machine": "evil", "files": files}))
+    await Intake(seat.services, Rights(seat.url)).take()
+    assert len(await seat.services.bus.dead(REPORTS)) == 1
+    assert not (seat.home.root / "logs/sessions/a.json").exists()
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -178,6 +227,8 @@ async def test_a_machine_can_write_only_the_files_of_its_runs(seat: Machine, pat
         ("other", {"machine": "evil"}),
         (FILE, {"machine": "evil", "path": "logs/sessions/a.json", "offset": -1, "data": ""}),
         (FILE, {"machine": "evil", "path": "logs/sessions/a.json", "offset": 0, "data": "%"}),
+        (FILE, {"machine": "evil", "files": "all"}),
+        (FILE, {"machine": "evil", "files": ["logs/sessions/a.json"]}),
     ],
 )
 async def test_an_invalid_report_is_set_aside_and_the_next_one_is_taken_in(

@@ -216,7 +216,7 @@ async def _dead(seat: Machine, builder: Machine, *reports: Envelope) -> list[str
 
 def _file(path: str, content: object, offset: int = 0) -> Envelope:
     data = base64.b64encode(json.dumps(content).encode()).decode()
-    return _report(FILE, {"path": path, "offset": offset, "data": data})
+    return _report(FILE, {"files": [{"path": path, "offset": offset, "data": data}]})
 
 
 async def test_costs_of_other_generals_are_refused(seat: Machine, builder: Machine) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.files import read_json, write_json
@@ -17,7 +18,7 @@ from kingdom.bus.delivery import Record
 from kingdom.court.home import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from kingdom.bus import EventBus
@@ -56,15 +57,16 @@ def result_id(task_id: str) -> str:
     return f"{RESULT}:{check_name('task', task_id)}"
 
 
-async def publish_results(bus: EventBus, home: Home, machine: str, results: Iterable[Result]) -> None:
+async def publish_results(bus: EventBus, home: Home, machine: str, results: Sequence[Result]) -> None:
     """Report results durably, each with the cost of its runs. A result that is known already is skipped."""
+    if not results:
+        return
+    costs = _ledger_lines(home, {result.task_id for result in results})
     reports = []
     for result in results:
-        lines = ledger_lines(home, result.task_id)
-        payload = {"machine": machine, "result": result.document(), "ledger": lines}
+        payload = {"machine": machine, "result": result.document(), "ledger": costs.get(result.task_id, [])}
         reports.append(Envelope(RESULT, payload, event_id=result_id(result.task_id), aggregate_id=machine))
-    if reports:
-        await bus.publish(REPORTS, reports)
+    await bus.publish(REPORTS, reports)
 
 
 async def reported_result(bus: EventBus, task_id: str) -> dict[str, Any] | None:
@@ -98,18 +100,19 @@ def _result_in(record: Record) -> dict[str, Any] | None:
     return result if isinstance(result, dict) else None
 
 
-def ledger_lines(home: Home, task_id: str) -> list[dict[str, Any]]:
-    """Return the ledger lines of a task's runs on this machine."""
-    found: list[dict[str, Any]] = []
+def _ledger_lines(home: Home, task_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the ledger lines of the runs of tasks on this machine, by task."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    names = re.compile(b"|".join(re.escape(task_id.encode()) for task_id in task_ids))
     for path in sorted(home.ledger.glob("*.jsonl"))[-2:]:  # a run may begin in one month and end in the next
         for line in _last_lines(path):
-            if task_id.encode() in line:
+            if names.search(line):
                 try:
                     document = json.loads(line)
                 except ValueError:
                     continue  # a truncated line
-                if isinstance(document, dict) and document.get("task_id") == task_id:
-                    found.append(document)
+                if isinstance(document, dict) and document.get("task_id") in task_ids:
+                    found.setdefault(document["task_id"], []).append(document)
     return found
 
 

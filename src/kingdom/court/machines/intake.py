@@ -24,7 +24,7 @@ from kingdom.court.activity import DAY_SECONDS
 from kingdom.court.errors import NotLeading
 from kingdom.court.loop import LINK
 from kingdom.court.machines.exchange import FILE, JOURNAL, LEDGER, REPORTS, RESULT
-from kingdom.court.machines.report_checks import InvalidReport, ReportChecks
+from kingdom.court.machines.report_checks import InvalidReport, ReportChecks, file_pieces
 from kingdom.court.models import Result
 from kingdom.court.queues import recall_held
 from kingdom.journal import Reader
@@ -63,7 +63,7 @@ class Intake:
             RESULT: self._take_result,
             JOURNAL: self._take_journal,
             LEDGER: self._take_ledger,
-            FILE: self._take_file,
+            FILE: self._take_files,
         }
         self._uncertain: set[str] = set()  # reports that were perhaps handled in part
         self._written: set[Path] = set()  # files that belong to reports that are not settled yet
@@ -156,24 +156,29 @@ class Intake:
             if at is not None and not self._ledger.has(str(line.get("run_id")), at):
                 self._ledger.append(line)
 
-    def _take_file(self, payload: Mapping[str, Any], again: bool) -> None:
-        path, offset, text = payload.get("path"), payload.get("offset"), payload.get("data")
-        if not isinstance(path, str) or not _ALLOWED_PATHS.fullmatch(path):
-            raise InvalidReport(f"a machine may not write {path!r:.100}")
-        if not isinstance(offset, int) or offset < 0 or not isinstance(text, str):
-            raise InvalidReport(f"{path}: no offset or no data")
-        try:
-            data = base64.b64decode(text, validate=True)
-        except binascii.Error:
-            raise InvalidReport(f"{path}: its data is not base64") from None
-        target = self._home.root / path
-        self._written.add(target)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            os.pwrite(descriptor, data, offset)
-        finally:
-            os.close(descriptor)
+    def _take_files(self, payload: Mapping[str, Any], again: bool) -> None:
+        for path, offset, data in [_checked_piece(piece) for piece in file_pieces(payload)]:
+            target = self._home.root / path
+            self._written.add(target)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                os.pwrite(descriptor, data, offset)
+            finally:
+                os.close(descriptor)
+
+
+def _checked_piece(piece: Any) -> tuple[str, int, bytes]:
+    """Return path, offset and data of a piece of a file."""
+    path, offset, text = piece.get("path"), piece.get("offset"), piece.get("data")
+    if not isinstance(path, str) or not _ALLOWED_PATHS.fullmatch(path):
+        raise InvalidReport(f"a machine may not write {path!r:.100}")
+    if not isinstance(offset, int) or offset < 0 or not isinstance(text, str):
+        raise InvalidReport(f"{path}: no offset or no data")
+    try:
+        return path, offset, base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise InvalidReport(f"{path}: its data is not base64") from None
 
 
 def _journal_line(text: Any) -> dict[str, Any] | None:

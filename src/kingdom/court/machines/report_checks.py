@@ -64,7 +64,8 @@ class ReportChecks:
         if kind in (RESULT, LEDGER):
             _check_costs(payload.get("ledger" if kind == RESULT else "lines"), right)
         elif kind == FILE:
-            await self._check_file(payload, right)
+            for piece in file_pieces(payload):
+                await self._check_file(piece, right)
 
     def accepts_line(self, machine: str, line: Mapping[str, Any]) -> bool:
         """Whether a journal line of a machine is one of its own generals, or about the machine itself."""
@@ -81,20 +82,20 @@ class ReportChecks:
             self._read_at = now
         return self._known[machine]
 
-    async def _check_file(self, payload: Mapping[str, Any], right: MachineRight) -> None:
-        folder, _, rest = str(payload.get("path")).partition("/")
+    async def _check_file(self, piece: Mapping[str, Any], right: MachineRight) -> None:
+        folder, _, rest = str(piece.get("path")).partition("/")
         kind, _, name = rest.partition("/")
         if (folder, kind) == ("state", "soldiers"):
             soldier, _, file = name.partition("/")
-            if file == "order.json" and payload.get("offset") == 0:
-                await self._check_order(soldier, payload, right)
+            if file == "order.json" and piece.get("offset") == 0:
+                await self._check_order(soldier, piece, right)
             self._check_soldier(soldier, right)
         elif (folder, kind) == ("logs", "sessions"):
             self._check_soldier(name.rpartition(".")[0], right)
         else:  # a prompt, or a raw result
             task_id = name.removesuffix(".md").removesuffix("-raw.json").removesuffix("-soldier-id")
             if not await self._is_on(task_id, right.machine):
-                raise InvalidReport(f"{payload.get('path')}: {task_id} is not a task of {right.machine}")
+                raise InvalidReport(f"{piece.get('path')}: {task_id} is not a task of {right.machine}")
 
     async def _is_on(self, task_id: str, machine: str) -> bool:
         """Whether a machine holds a task, or held it when it ended."""
@@ -105,11 +106,11 @@ class ReportChecks:
             self._last_task = task_id, machine
         return True
 
-    async def _check_order(self, soldier: str, payload: Mapping[str, Any], right: MachineRight) -> None:
+    async def _check_order(self, soldier: str, piece: Mapping[str, Any], right: MachineRight) -> None:
         """Accept a soldier of which nothing is known here, for a task of one of the machine's generals."""
         folder = self._home.soldiers / soldier
         if not folder.exists():
-            task_id = _task_in_order(payload.get("data"))
+            task_id = _task_in_order(piece.get("data"))
             record = None if task_id is None else await self._bus.find(task_id)
             if record is None or not right.covers(record.envelope.type):
                 raise InvalidReport(f"{soldier} does not work for a general of {right.machine}")
@@ -123,6 +124,14 @@ class ReportChecks:
             owner = ""
         if owner != right.machine:
             raise InvalidReport(f"{soldier} is not a soldier of {right.machine}")
+
+
+def file_pieces(payload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the pieces of files in a report; raise :class:`InvalidReport`."""
+    pieces = payload["files"] if "files" in payload else [payload]  # the version before reported each on its own
+    if not isinstance(pieces, list) or not all(isinstance(piece, dict) for piece in pieces):
+        raise InvalidReport("a report of files needs a list of pieces")
+    return pieces
 
 
 def _check_costs(lines: Any, right: MachineRight) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 import os
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.files import read_object, write_json
@@ -21,17 +23,19 @@ from kingdom.court.soldiers import SoldierIndex
 from kingdom.journal import Cursor, InvalidCursor, Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from kingdom.bus import EventBus
     from kingdom.court.home import Home
+    from kingdom.court.soldiers import Soldier
 
 _BATCH_LINES: Final = 500
 _BATCH_BYTES: Final = 512 * 1024
 _CHUNK_BYTES: Final = 256 * 1024
 _MAX_FILE_BYTES: Final = 64 * 1024 * 1024  # of a transcript; what is behind that stays on its machine
 _TASK_ENDS: Final = frozenset({"task.completed", "task.failed", "task.cancelled", "task.needs_human"})
+_DIGEST_CHARS: Final = 40
 _RUN_FILES: Final = ("order.json", "identity.json", "exit.json", "outcome.json")
 
 
@@ -65,12 +69,13 @@ class Shipper:
         """Report what the soldiers at work have said; return whether there are any."""
         at_work = await asyncio.to_thread(lambda: [*self._soldiers.at_work()])
         for soldier in at_work:
-            if soldier.id not in self._transcripts:
-                await self._bus.publish(REPORTS, [*self._chunks(soldier.folder / "order.json")])
+            order = soldier.folder / "order.json"
+            pieces = [] if soldier.id in self._transcripts else [*self._pieces(order)]
             if soldier.transcript.is_file():
                 start, end = self._transcripts.get(soldier.id, 0), soldier.transcript.stat().st_size
-                await self._bus.publish(REPORTS, [*self._chunks(soldier.transcript, start, end)])
+                pieces += self._pieces(soldier.transcript, start, end)
                 self._transcripts[soldier.id] = end
+            await self._publish_files(self._file_reports(pieces))
         for gone in self._transcripts.keys() - {soldier.id for soldier in at_work}:
             del self._transcripts[gone]  # the rest comes with the other files of its task
         return bool(at_work)
@@ -124,33 +129,38 @@ class Shipper:
             self._months[path.stem] = offset + len(whole)
             self._save()
 
-    async def _ship_tasks(self, task_ids: Iterable[str]) -> None:
+    async def _ship_tasks(self, task_ids: Sequence[str]) -> None:
         """Report the files of tasks that have ended: prompts, raw results, runs and transcripts."""
+        if task_ids:
+            soldiers = await asyncio.to_thread(self._soldiers.of_tasks, task_ids)
+            paths = (self._task_files(task_id, soldiers[task_id]) for task_id in task_ids)
+            pieces = (chain.from_iterable(map(self._pieces, of_task)) for of_task in paths)
+            await self._publish_files(chain.from_iterable(map(self._file_reports, pieces)))
+
+    async def _publish_files(self, reports: Iterable[Envelope]) -> None:
         waiting: list[Envelope] = []
         size = 0
-        for task_id in task_ids:
-            for path in self._task_files(task_id):
-                for chunk in self._chunks(path):
-                    waiting.append(chunk)
-                    size += len(chunk.payload["data"])
-                    if size >= _BATCH_BYTES:
-                        await self._bus.publish(REPORTS, waiting)
-                        waiting, size = [], 0
+        for report in reports:
+            waiting.append(report)
+            size += sum(len(piece["data"]) for piece in report.payload["files"])
+            if size >= _BATCH_BYTES:
+                await self._bus.publish(REPORTS, waiting)
+                waiting, size = [], 0
         if waiting:
             await self._bus.publish(REPORTS, waiting)
 
-    def _task_files(self, task_id: str) -> Iterator[Path]:
+    def _task_files(self, task_id: str, soldiers: Iterable[Soldier]) -> Iterator[Path]:
         home = self._home
         try:
             wanted = [home.prompt(task_id), home.raw_result(task_id), home.soldier_id(task_id)]
         except InvalidId:
             return
-        for soldier in self._soldiers.of_task(task_id):
+        for soldier in soldiers:
             wanted += [soldier.folder / name for name in _RUN_FILES]
             wanted += [soldier.transcript, soldier.errors]
         yield from (path for path in wanted if path.is_file())
 
-    def _chunks(self, path: Path, start: int = 0, end: int = _MAX_FILE_BYTES) -> Iterator[Envelope]:
+    def _pieces(self, path: Path, start: int = 0, end: int = _MAX_FILE_BYTES) -> Iterator[dict[str, Any]]:
         """Yield a file in pieces. Pieces that overlap do no harm: each says where it belongs."""
         relative = path.relative_to(self._home.root).as_posix()
         with path.open("rb") as file:
@@ -158,14 +168,31 @@ class Shipper:
             file.seek(start)
             for offset in range(start, size, _CHUNK_BYTES):
                 data = file.read(min(_CHUNK_BYTES, size - offset))
-                text = base64.b64encode(data).decode()
-                yield Envelope(
-                    FILE,
-                    {"machine": self._machine, "path": relative, "offset": offset, "data": text},
-                    event_id=f"{FILE}:{self._machine}:{relative.replace('/', ':')}:{offset}-{offset + len(data)}",
-                    aggregate_id=self._machine,
-                    priority="low",  # results do not wait behind them
-                )
+                yield {"path": relative, "offset": offset, "data": base64.b64encode(data).decode()}
+
+    def _file_reports(self, pieces: Iterable[dict[str, Any]]) -> Iterator[Envelope]:
+        """Yield reports with these pieces of one task's files: most tasks need one report."""
+        waiting: list[dict[str, Any]] = []
+        size = 0
+        for piece in pieces:
+            if waiting and size + len(piece["data"]) > _BATCH_BYTES:
+                yield self._file_report(waiting)
+                waiting, size = [], 0
+            waiting.append(piece)
+            size += len(piece["data"])
+        if waiting:
+            yield self._file_report(waiting)
+
+    def _file_report(self, pieces: list[dict[str, Any]]) -> Envelope:
+        places = "\n".join(f"{piece['path']}:{piece['offset']}+{len(piece['data'])}" for piece in pieces)
+        digest = hashlib.sha256(places.encode()).hexdigest()[:_DIGEST_CHARS]
+        return Envelope(
+            FILE,
+            {"machine": self._machine, "files": pieces},
+            event_id=f"{FILE}:{self._machine}:{digest}",
+            aggregate_id=self._machine,
+            priority="low",  # results do not wait behind them
+        )
 
     def _save(self) -> None:
         journal = {} if self._cursor is None else {"journal": self._cursor.to_dict()}
