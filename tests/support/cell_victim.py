@@ -50,6 +50,7 @@ def run(root: Path, port: int, who: str, point: int) -> None:
 
 async def _run(root: Path, port: int, who: str, point: int) -> None:
     from kingdom.agents import hosts
+    from kingdom.agents.errors import StartFailed
     from tests.support.cells import ModelEngine, ask, bare_order, bare_runner
 
     if who == "daemon":
@@ -59,7 +60,12 @@ async def _run(root: Path, port: int, who: str, point: int) -> None:
         hosts.SHIM_COMMAND = (sys.executable, "-I", "-S", __file__)  # type: ignore[misc]
     runner = bare_runner(root, ModelEngine(port))
     script = ask(100) + 'echo \'{"status": "success"}\' > $KINGDOM_RESULT_PATH'
-    running = await runner.start(bare_order(root, script))
+    try:
+        running = await runner.start(bare_order(root, script))
+    except StartFailed:
+        if who == "daemon":
+            raise
+        sys.exit(1)  # its shim was killed: no reason for a traceback
     await running.wait()
     await runner.close()
 
