@@ -128,7 +128,7 @@ class ReportChecks:
 
 def file_pieces(payload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the pieces of files in a report; raise :class:`InvalidReport`."""
-    pieces = payload["files"] if "files" in payload else [payload]  # the version before reported each on its own
+    pieces = payload.get("files", [payload])  # the version before reported each on its own
     if not isinstance(pieces, list) or not all(isinstance(piece, dict) for piece in pieces):
         raise InvalidReport("a report of files needs a list of pieces")
     return pieces
