@@ -166,8 +166,8 @@ async def test_what_an_agent_writes_into_its_own_folder_turns_us_on_nobody(barra
 async def test_a_stop_begins_with_an_interrupt(barracks: Barracks) -> None:
     began = asyncio.Event()
     source = """
-    tell(text="ready")
     try:
+        tell(text="ready")
         time.sleep(600)
     except KeyboardInterrupt:
         tell(text="interrupted")

@@ -216,6 +216,8 @@ class TopApp(App[None]):
             self.post_message(message)
 
     def on_snapshot_taken(self, message: SnapshotTaken) -> None:
+        if not self.screen_stack:  # the app is closing
+            return
         snapshot = self._snapshot = message.snapshot
         main = self.screen_stack[0]
         main.query_one("#head", Static).update(headline(snapshot))
@@ -230,6 +232,8 @@ class TopApp(App[None]):
         self._note(one_line(f"cannot read the court, trying again: {message.why}", "bold red"))
 
     def _note(self, text: Text) -> None:
+        if not self.screen_stack:  # the app is closing
+            return
         widget = self.screen_stack[0].query_one("#notes", Static)
         widget.update(text)
         widget.display = bool(text.plain)
