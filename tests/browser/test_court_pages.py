@@ -13,7 +13,17 @@ from playwright.async_api import Browser, expect
 from kingdom.court.models import Message, timestamp
 from kingdom.court.packages.disabled import DisabledGenerals
 from kingdom.court.queues import EVENTS, MESSAGES, open_queues, put_documents
-from tests.support.browser import PHONE, Visitor, answer_dialog, barriers, connected, overflow, shoot, visiting
+from tests.support.browser import (
+    PHONE,
+    Visitor,
+    answer_dialog,
+    barriers,
+    connected,
+    count_shifts,
+    overflow,
+    shoot,
+    visiting,
+)
 from tests.support.seen_court import FAILED, RUNNING, WAITING, SeenCourt
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -209,3 +219,25 @@ async def test_settings_tell_file_from_default_and_one_logs_out(browser: Browser
         await expect(page.locator("body")).to_contain_text("You are not logged in.")
         ended = ("status of 401", "WebSocket is already in CLOSING")  # the server ends the page's own connection too
         visitor.errors = [error for error in visitor.errors if not any(one in error for one in ended)]
+
+
+async def test_lines_that_come_move_nothing_on_the_court_s_page(browser: Browser, tmp_path: Path) -> None:
+    """A line with the keyboard's focus keeps its words until the focus leaves."""
+    court = SeenCourt(tmp_path / "court")
+    for number in range(40):
+        court.emit("task.started", "gen-pr", task_id=f"task-20260207-{number:03}")
+    async with visiting(browser, court.home.root, court=False) as visitor, visitor.page("/") as page:
+        lines = page.get_by_role("list", name="Recent").get_by_role("listitem")
+        await expect(lines.first).to_contain_text("task-20260207-039")
+        await count_shifts(page)
+        for number in range(3):
+            court.emit("task.started", "gen-pr", task_id=f"task-20260208-{number:03}")
+            await expect(lines.first).to_contain_text(f"task-20260208-{number:03}")
+        await expect(lines.nth(3)).to_contain_text("task-20260207-039")
+        assert await page.evaluate("window.moved") < 0.01
+        await lines.first.get_by_role("link").focus()
+        court.emit("task.failed", "gen-pr", task_id="task-20260208-003", error="no", retry_count=0)
+        await expect(page.locator("#troubles")).to_contain_text("task-20260208-003")  # so the line has arrived, too
+        await expect(lines.first).to_contain_text("task-20260208-002")
+        await lines.first.get_by_role("link").blur()
+        await expect(lines.first).to_contain_text("task-20260208-003")

@@ -19,7 +19,7 @@ from kingdom.court.models import timestamp
 from kingdom.court.rollups.reading import RollupRecorder
 from kingdom.journal import Journal
 from kingdom.web.dashboard.words import TEXTS
-from tests.support.browser import LOOKS, PHONE, Theme, Visitor, barriers, overflow, shoot, visiting
+from tests.support.browser import LOOKS, PHONE, Theme, Visitor, barriers, count_shifts, overflow, shoot, visiting
 from tests.support.seen_court import SeenCourt
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -129,11 +129,7 @@ async def test_a_page_shows_what_is_recorded_later_and_nothing_moves(browser: Br
     ):
         figure = page.locator("#main .k-figure-value").first
         await expect(figure).to_have_text("1")
-        await page.evaluate(
-            """window.moved = 0; new PerformanceObserver((list) => {
-                for (const entry of list.getEntries()) window.moved += entry.value;
-            }).observe({type: "layout-shift", buffered: false})"""
-        )
+        await count_shifts(page)
         await page.get_by_text("Show as a table").first.click()
         court.emit("task.failed", "gen-pr", task_id="t", error="no", retry_count=0)
         recorder = RollupRecorder(court.home, ZoneInfo("UTC"))

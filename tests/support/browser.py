@@ -163,6 +163,15 @@ def axe_is_missing() -> str | None:
     return "axe-core is not installed: run scripts/axe-core"
 
 
+async def count_shifts(page: Page) -> None:
+    """Count from now on in ``window.moved`` how much of the page moves by itself."""
+    await page.evaluate(
+        """window.moved = 0; new PerformanceObserver((list) => {
+            for (const entry of list.getEntries()) window.moved += entry.value;
+        }).observe({type: "layout-shift", buffered: false})"""
+    )
+
+
 async def barriers(page: Page) -> list[str]:
     """What axe-core finds on a page that keeps people out, in short; nothing where it is not installed."""
     if axe_is_missing() is not None:

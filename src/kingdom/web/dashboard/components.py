@@ -339,6 +339,7 @@ class KeyedList(Generic[T]):
 
 
 RowListKind: TypeAlias = Literal["table", "list", "log"]
+ColumnHeads: TypeAlias = Sequence[tuple[str, str, str]]  # the title, classes and width of each column of a table
 # Tuples, because NiceGUI would wrap every dict and list in an observable.
 CellPart: TypeAlias = tuple[str, str, str, str]
 RowCell: TypeAlias = tuple[str, tuple[CellPart, ...]]
@@ -367,15 +368,12 @@ class RowList(ui.element, component="lines.js"):
     """
 
     def __init__(
-        self, kind: RowListKind, label: str, classes: str, columns: Sequence[tuple[str, str, str]] = ()
+        self, kind: RowListKind, label: str, classes: str, columns: ColumnHeads = (), *, steady: bool = False
     ) -> None:
-        """``columns`` are the title, classes and width of each column of a table."""
+        """The rows of a ``steady`` list do not move when lines come: they change their words."""
         super().__init__()
         self.classes(classes)
-        self.props["kind"] = kind
-        self.props["label"] = label
-        self.props["columns"] = tuple(columns)
-        self.props["rows"] = ()
+        self.props.update(kind=kind, label=label, columns=tuple(columns), steady=steady, rows=())
 
     def show(self, rows: Sequence[ListRow]) -> None:
         """Show these, in this order."""

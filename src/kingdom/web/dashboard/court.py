@@ -343,7 +343,7 @@ async def court_page(visit: Visit) -> None:
                 soldiers = SoldierList(visit, body)
             await refresher.panel(body, seen(lambda state: state.soldiers), soldiers.show, keep=True)
             with card(words("court.recent"), flush=True) as (body, _):
-                journal = JournalList(visit, body, zone, partial(_no_lines, visit))
+                journal = JournalList(visit, body, zone, partial(_no_lines, visit), steady=True)
             await refresher.panel(body, seen(lambda state: state.recent[:_RECENT_LINES]), journal.show, keep=True)
         with tag("div", "k-column k-col-4"):
             with card(words("court.troubles"), flush=True, anchor="troubles") as (body, _):

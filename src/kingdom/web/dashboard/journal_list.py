@@ -36,13 +36,20 @@ class JournalList:
     """Lines of the journal, newest first. ``none`` draws what is shown without any."""
 
     def __init__(
-        self, visit: Visit, inside: Element, zone: tzinfo, none: Callable[[], None], classes: str = ""
+        self,
+        visit: Visit,
+        inside: Element,
+        zone: tzinfo,
+        none: Callable[[], None],
+        classes: str = "",
+        *,
+        steady: bool = False,
     ) -> None:
         self._visit = visit
         self._zone = zone
         self._none = none
         with inside:
-            self._lines = RowList("list", visit.words("court.recent"), f"k-lines k-journal {classes}")
+            self._lines = RowList("list", visit.words("court.recent"), f"k-lines k-journal {classes}", steady=steady)
             self._below = tag("div")
 
     def show(self, lines: Sequence[JournalLine]) -> None:

@@ -9,13 +9,25 @@ function part([text, classes, href, title]) {
 }
 
 export default {
-  props: { kind: String, label: String, columns: Array, rows: Array },
+  // steady: rows change their words and stay where they are, so that nothing moves while lines come. A row with the
+  // keyboard's focus keeps its words until the focus leaves the list: nobody follows a link that was another one.
+  props: { kind: String, label: String, columns: Array, rows: Array, steady: Boolean },
+  data() {
+    return { held: null };
+  },
+  mounted() {
+    if (!this.steady) return;
+    this.$el.addEventListener("focusin", () => (this.held ??= this.rows));
+    this.$el.addEventListener("focusout", (event) => {
+      if (!this.$el.contains(event.relatedTarget)) this.held = null;
+    });
+  },
   render() {
     const [outer, inner, cell] = TAGS[this.kind];
-    const rows = (this.rows ?? []).map(([key, classes, cells]) =>
+    const rows = (this.held ?? this.rows ?? []).map(([key, classes, cells], place) =>
       h(
         inner,
-        { key, class: classes || undefined },
+        { key: this.steady ? place : key, class: classes || undefined },
         cells.map(([classes, parts]) => h(cell, { class: classes || undefined }, parts.map(part))),
       ),
     );
