@@ -44,6 +44,8 @@ from kingdom.web.views.inbox import (
 )
 
 if TYPE_CHECKING:
+    from nicegui.events import GenericEventArguments
+
     from kingdom.web.dashboard.words import Translations
     from kingdom.web.views.inbox import InboxAction
 
@@ -80,6 +82,7 @@ class InboxPanel:
         self._items: dict[str, InboxItem] = {}
         self._selected: set[str] = set()
         self._boxes: dict[str, ui.checkbox] = {}
+        self._unfolded = False
 
     async def begin(self) -> None:
         """Draw the inbox and keep it up to date."""
@@ -90,6 +93,7 @@ class InboxPanel:
                 self._draw_bulk_actions()
             self._first = KeyedList(tag("ul", "k-lines k-inbox"), _key, self._draw, self._nothing)
             with tag("details", "k-details k-rest") as self._folded:
+                self._folded.on("toggle", self._unfold, js_handler="(event) => emit(event.target.open)")
                 self._more = text("", name="summary")
                 self._rest = KeyedList(tag("ul", "k-lines k-inbox"), _key, self._draw)
             with tag("details", "k-details k-muted-items") as self._silent:
@@ -115,10 +119,19 @@ class InboxPanel:
         self._selected &= set(self._items)
         self._boxes = {item_id: box for item_id, box in self._boxes.items() if item_id in self._items}
         self._first.show(items[:_SHOWN_ITEMS])
-        self._rest.show(items[_SHOWN_ITEMS:])
+        self._show_rest()
         self._folded.set_visibility(len(items) > _SHOWN_ITEMS)
         self._more.set_text(self._words("list.rest", n=f"{max(len(items) - _SHOWN_ITEMS, 0):,}"))
         self._settle()
+
+    def _unfold(self, event: GenericEventArguments) -> None:
+        self._unfolded = bool(event.args)
+        self._show_rest()
+
+    def _show_rest(self) -> None:
+        """Draw the items behind the first ones when they are looked at: hundreds take most of a second."""
+        if self._unfolded:
+            self._rest.show([*self._items.values()][_SHOWN_ITEMS:])
 
     def _nothing(self) -> None:
         with tag("li"):
@@ -129,7 +142,7 @@ class InboxPanel:
     def _draw(self, item: InboxItem) -> None:
         words = self._words
         with tag("li", "k-inbox-item", data_item=item.id):
-            if set(_BUTTONS) & set(item.actions):
+            if _is_selectable(item):
                 selected = item.id in self._selected
                 box = ui.checkbox(value=selected, on_change=partial(self._select, item.id)).props("dense")
                 self._boxes[item.id] = labelled(box, words("inbox.select", title=item.title))
@@ -203,8 +216,11 @@ class InboxPanel:
         self._settle()
 
     def _select_all(self, event: Any) -> None:
+        can_be = (item_id for item_id, item in self._items.items() if _is_selectable(item))
+        self._selected = set(can_be) if event.value else set()
         for box in list(self._boxes.values()):
             box.set_value(bool(event.value))
+        self._settle()
 
     def _settle(self) -> None:
         """Offer what can be done with the selected items."""
@@ -303,6 +319,10 @@ def _operation(action: InboxAction, item: InboxItem) -> str:
     if action == "retry":
         return "resumeWorkflow" if of_workflow else "retryTask"
     return _OPERATIONS[action]
+
+
+def _is_selectable(item: InboxItem) -> bool:
+    return not set(_BUTTONS).isdisjoint(item.actions)
 
 
 def _key(item: InboxItem) -> str:
