@@ -347,8 +347,13 @@ def _by_link(entries: list[IndexEntry]) -> dict[str, list[IndexEntry]]:
 
 
 def text_filters(text: str) -> list[EntryFilter]:
-    """Return filters for the entries that contain all words of a text."""
-    return [_word_filter(word) for word in text.casefold().split()]
+    """Return filters for the entries that contain all words of a text.
+
+    Numbers and long words come first: they are rare, so that the other words are looked for in few entries.
+    """
+    words = dict.fromkeys(text.casefold().split())
+    rarest_first = sorted(words, key=lambda word: (not any(map(str.isdigit, word)), -len(word)))
+    return [_word_filter(word) for word in rarest_first]
 
 
 def valid_entries(entries: list[IndexEntry]) -> list[IndexEntry]:
