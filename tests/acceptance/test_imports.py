@@ -93,7 +93,7 @@ sys.stderr.write(chr(10).join(Recorder.waited_for))
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment(), timeout=120, check=True
     )
     waited_for = set(done.stderr.split())
-    assert "kingdom.workflow.engine" in waited_for
+    assert "kingdom.cli.workflow.run" in waited_for
     late = (
         "pydantic",
         "jinja2",
