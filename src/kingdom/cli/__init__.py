@@ -6,6 +6,7 @@ prometheus_client are imported inside the command that needs them, so that ``kin
 
 from __future__ import annotations
 
+import gc
 import io
 import sys
 
@@ -16,4 +17,6 @@ def main() -> None:
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # an ASCII terminal is no reason to fail
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.freeze()  # when it exits, Python searches all modules for garbage: 80 ms after a command that needs many
+    sys.exit(code)
