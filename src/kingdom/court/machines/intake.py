@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
     from kingdom.court.machines.rights import Rights
 
-_BATCH: Final = 50
+_BATCH: Final = 100
 _LEASE_SECONDS: Final = 60.0
 _UNLIMITED_ATTEMPTS: Final = 1_000_000
 _ORIGIN: Final = "from"  # a field of journal lines that came from another machine
