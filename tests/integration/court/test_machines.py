@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from kingdom.base.files import read_object
 from kingdom.court.commands import answer_question, cancel_task
 from kingdom.court.errors import MachineRefused
 from kingdom.court.general import machine as general_machine
+from kingdom.court.general.preparation import new_soldier_id
 from kingdom.court.init_home import CannotInitHome, SharedQueues
 from kingdom.court.machines.capacity import machine_state
 from kingdom.court.machines.database import CourtDatabase
@@ -320,3 +322,12 @@ async def test_a_machine_whose_version_is_too_far_from_the_leader_claims_nothing
     await seat.emit(1)
     (task_id,) = await eventually(seat.tasks)
     assert await builder.holder(task_id) is None
+
+
+def test_soldiers_of_two_machines_differ_even_with_the_same_process_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers, in which a general has the same process id everywhere."""
+    made = set()
+    for machine in (None, "builder-1", "builder-2"):
+        monkeypatch.setattr("kingdom.court.general.preparation._numbers", itertools.count(1))
+        made |= {new_soldier_id(1_770_458_400.0, machine) for _ in range(3)}
+    assert len(made) == 9

@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import stat
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -56,9 +57,13 @@ _numbers = itertools.count(1)
 # ── soldiers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def new_soldier_id(now: float) -> str:
-    """Return an id that is unique in this home: ``soldier-{unix}-{n}``, n made of the process id and a counter."""
-    return f"soldier-{int(now)}-{os.getpid()}{next(_numbers):04d}"
+def new_soldier_id(now: float, machine: str | None = None) -> str:
+    """Return an id that is unique in this home: ``soldier-{unix}-{n}``, n made of the process id and a counter.
+
+    In a court on several machines a mark of the machine follows: in containers, process ids are the same on all.
+    """
+    mark = "" if machine is None else f"-{zlib.crc32(machine.encode()):08x}"
+    return f"soldier-{int(now)}-{os.getpid()}{next(_numbers):04d}{mark}"
 
 
 def build_order(

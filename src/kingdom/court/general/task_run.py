@@ -220,7 +220,8 @@ class TaskRun:
         self._place = prepared.place
         without = prepared.permit is not None and not prepared.permit.mcp
         servers = {} if without else mcp_servers(context.manifest, context.deps.environment)
-        soldier_id = new_soldier_id(context.clock())
+        section = context.system.machine
+        soldier_id = new_soldier_id(context.clock(), None if section is None else section.name)
         self._adopted = False
         progress.soldier = self.soldier_id = soldier_id
         prepare_handover(context.home, self.task.id)
