@@ -13,13 +13,14 @@ from examples.trading.workers import ROLES, Settings, run_workers
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.trading", description="Order execution on the bus.")
+    parser.add_argument("--handled", default="", metavar="URL", help="handle the events from there, e.g. kafka://…")
     commands = parser.add_subparsers(dest="command")
     worker = commands.add_parser("worker", help="run workers in this process until SIGTERM")
     worker.add_argument("roles", nargs="+", choices=list(ROLES), metavar="ROLE", help=", ".join(ROLES))
     for field in fields(Settings):
         required = field.default is MISSING
         default = None if required else field.default
-        kind = str if required else float
+        kind = str if required or field.default == "" else float
         worker.add_argument(f"--{field.name.replace('_', '-')}", type=kind, required=required, default=default)
     options = parser.parse_args()
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
@@ -29,7 +30,7 @@ def main() -> None:
     else:
         from examples.trading.story import run_story
 
-        sys.exit(not asyncio.run(run_story()))
+        sys.exit(not asyncio.run(run_story(options.handled)))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from examples.trading.store import Connection, Database
@@ -41,11 +41,12 @@ async def read_intents(conn: Connection) -> list[IntentBook]:
     return [IntentBook(*row) for row in await cursor.fetchall()]
 
 
-async def is_settled(bus: EventBus, database: Database) -> bool:
+async def is_settled(buses: Iterable[EventBus], database: Database) -> bool:
     """Return whether every intent has ended and no stream has pending or held events."""
-    depth = await bus.depth()
-    if any(found.pending or found.processing for found in depth.values()):
-        return False
+    for bus in buses:  # in the order in which events pass them
+        depth = await bus.depth()
+        if any(found.pending or found.processing for found in depth.values()):
+            return False
     async with database.transaction() as conn:
         return all(book.status in ("ACKED", "REJECTED") for book in await read_intents(conn))
 

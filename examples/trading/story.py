@@ -25,8 +25,8 @@ from examples.trading.faults import Fault, scripted
 from examples.trading.httpio import Request
 from examples.trading.orders import Signal, record_signal
 from examples.trading.store import Database
-from examples.trading.workers import Settings
-from kingdom.bus import EventBus, connect
+from examples.trading.workers import OFFICE, Settings, connect_all
+from kingdom.bus import EventBus
 
 KILLED: Final = len(Fault) + 1  # the intent whose executor dies; the ones before meet one fault each
 
@@ -43,14 +43,17 @@ class Story:
 
 
 class Stage:
-    """The bus, the database and the exchange of the demonstration."""
+    """The buses, the database and the exchange of the demonstration."""
 
-    def __init__(self, story: Story, bus: EventBus, database: Database, exchange: Exchange) -> None:
+    def __init__(
+        self, story: Story, settings: Settings, buses: tuple[EventBus, EventBus], database: Database, exchange: Exchange
+    ) -> None:
         self.story = story
-        self.bus = bus
+        self.settings = settings
+        self.bus = buses[0]
+        self.buses = buses
         self.database = database
         self.exchange = exchange
-        self.settings = Settings(database.url, exchange.url, timeout=0.8, reconcile_after=0.4, lease=2, poll=0.2)
         self.killed_order_arrived = asyncio.Event()
         exchange.on_order = self._watch
 
@@ -66,7 +69,7 @@ class Stage:
 
     async def settled(self) -> None:
         """Wait until every order is settled."""
-        await until(lambda: is_settled(self.bus, self.database), within=60)
+        await until(lambda: is_settled(self.buses, self.database), within=60)
 
     async def statuses(self) -> dict[int, str]:
         """Return the status of each intent."""
@@ -74,13 +77,13 @@ class Stage:
             return {book.intent_id: book.status for book in await read_intents(conn)}
 
 
-async def run_story() -> bool:
+async def run_story(handled: str = "") -> bool:
     """Run the demonstration; return whether every intent ended correctly."""
     story = Story()
     with postgres() as url:
-        async with open_stage(story, url) as stage:
+        async with open_stage(story, url, handled) as stage:
             story.say("PostgreSQL, an exchange and a push server are up; the tables are created")
-            async with processes.running(stage.settings, "reconciler", "notifier", "backtest", "system"):
+            async with processes.running(stage.settings, *OFFICE):
                 await play(stage)
             async with stage.database.transaction() as conn:
                 books = await read_intents(conn)
@@ -107,17 +110,19 @@ def postgres() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def open_stage(story: Story, url: str) -> AsyncIterator[Stage]:
-    """Create the bus, the tables and the exchange; the n-th intent meets the n-th fault."""
+async def open_stage(story: Story, url: str, handled: str) -> AsyncIterator[Stage]:
+    """Create the buses, the tables and the exchange; the n-th intent meets the n-th fault."""
     plan = {str(number): [fault] for number, fault in enumerate(Fault, start=1)}
     plan[str(KILLED)] = [Fault.SILENT_AFTER]
     async with AsyncExitStack() as stack:
-        bus = await stack.enter_async_context(connect(url))
-        database = await stack.enter_async_context(Database(url))
         exchange = await stack.enter_async_context(Exchange(scripted(plan), late=1.8))
-        await bus.setup()
+        settings = Settings(url, exchange.url, handled, timeout=0.8, reconcile_after=0.4, lease=2, poll=0.2)
+        buses = await stack.enter_async_context(connect_all(settings))
+        database = await stack.enter_async_context(Database(url))
+        for bus in dict.fromkeys(buses):
+            await bus.setup()
         await database.create_tables()
-        yield Stage(story, bus, database, exchange)
+        yield Stage(story, settings, buses, database, exchange)
 
 
 async def play(stage: Stage) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -16,7 +17,7 @@ from examples.trading.notifier import Notifier
 from examples.trading.reconciler import Reconciler
 from examples.trading.states import IllegalTransition
 from examples.trading.store import Database
-from kingdom.bus import EventBus, RetryPolicy, Worker, connect
+from kingdom.bus import EventBus, Relay, RetryPolicy, Worker, connect
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Settings:
 
     database: str
     exchange: str
+    handled: str = ""  # where events are handled, if not in the database: kafka://…, with a relay that carries them
     timeout: float = 5.0  # of one request to the exchange or the push server
     reconcile_after: float = 5.0  # from UNKNOWN to the first query
     lease: float = 30.0  # until the events of a dead process go to another one
@@ -32,11 +34,12 @@ class Settings:
 
 
 class WorkerFactory:
-    """Creates the workers of a role."""
+    """Creates the workers of a role. Events are published in the database and handled from ``handled``."""
 
-    def __init__(self, settings: Settings, bus: EventBus, database: Database) -> None:
+    def __init__(self, settings: Settings, bus: EventBus, handled: EventBus, database: Database) -> None:
         self._settings = settings
         self._bus = bus
+        self._handled = handled
         self._database = database
         self._exchange = ExchangeClient(settings.exchange, timeout=settings.timeout)
 
@@ -78,10 +81,16 @@ class WorkerFactory:
         worker.on(events.KILL_SWITCH)(KillSwitch(self._bus, self._database).apply)
         return [worker]
 
+    def relay(self) -> list[Relay]:
+        """Return the relay that carries events to where they are handled; none if that is the database."""
+        if self._handled is self._bus:
+            return []
+        return [Relay(self._bus, self._handled, events.STREAMS, lease=self._settings.lease, poll=self._settings.poll)]
+
     def _worker(self, stream: str, name: str, retry: RetryPolicy, *, concurrency: int = 8) -> Worker:
         settings = self._settings
         return Worker(
-            self._bus,
+            self._handled,
             stream,
             name=name,
             concurrency=concurrency,
@@ -92,24 +101,38 @@ class WorkerFactory:
         )
 
 
-Role = Literal["executor", "reconciler", "notifier", "backtest", "system"]
-ROLES: Final[dict[Role, Callable[[WorkerFactory], list[Worker]]]] = {
+Role = Literal["executor", "reconciler", "notifier", "backtest", "system", "relay"]
+ROLES: Final[dict[Role, Callable[[WorkerFactory], list[Worker] | list[Relay]]]] = {
     "executor": WorkerFactory.executor,
     "reconciler": WorkerFactory.reconciler,
     "notifier": WorkerFactory.notifier,
     "backtest": WorkerFactory.backtest,
     "system": WorkerFactory.system,
+    "relay": WorkerFactory.relay,
 }
+OFFICE: Final[tuple[Role, ...]] = ("reconciler", "notifier", "backtest", "system", "relay")
+"""All roles but the one that sends orders."""
 
 
 async def run_workers(settings: Settings, roles: Iterable[Role]) -> None:
     """Run the workers of these roles in this process until SIGTERM."""
-    async with connect(settings.database) as bus, Database(settings.database) as database:
-        factory = WorkerFactory(settings, bus, database)
+    async with connect_all(settings) as (bus, handled), Database(settings.database) as database:
+        factory = WorkerFactory(settings, bus, handled, database)
         async with asyncio.TaskGroup() as group:
             for role in roles:
                 for worker in ROLES[role](factory):
                     group.create_task(worker.run())
+
+
+@asynccontextmanager
+async def connect_all(settings: Settings) -> AsyncIterator[tuple[EventBus, EventBus]]:
+    """Connect to the bus in the database, and to the one from which events are handled: often the same."""
+    async with connect(settings.database) as bus:
+        if not settings.handled:
+            yield bus, bus
+            return
+        async with connect(settings.handled) as handled:
+            yield bus, handled
 
 
 def _classify(error: BaseException) -> Literal["dead"] | None:

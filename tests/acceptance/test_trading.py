@@ -21,7 +21,7 @@ from examples.trading.books import is_settled, read_intents, until
 from examples.trading.exchange import Exchange
 from examples.trading.faults import Fault, seeded
 from examples.trading.httpio import Request
-from examples.trading.workers import Settings
+from examples.trading.workers import OFFICE, Settings
 from tests.support.trading import Trading, trading_database
 
 pytestmark = pytest.mark.postgres
@@ -79,7 +79,7 @@ class Killer:
         if self._office is not None:
             await processes.kill(self._office)
             assert self._office.returncode == -signal.SIGKILL
-        self._office = await processes.start(self._settings, "reconciler", "notifier", "backtest", "system")
+        self._office = await processes.start(self._settings, *OFFICE)
 
     async def stop(self) -> None:
         for process in (*self._executors.values(), self._office):
@@ -90,16 +90,28 @@ class Killer:
 @pytest.mark.walk
 @pytest.mark.timeout(300)
 async def test_executors_killed_at_random_place_no_order_twice_and_lose_none(postgres_server: str) -> None:
+    await run_campaign(postgres_server)
+
+
+@pytest.mark.kafka
+@pytest.mark.walk
+@pytest.mark.timeout(400)
+async def test_the_same_holds_when_a_relay_carries_the_events_to_kafka(postgres_server: str, kafka_url: str) -> None:
+    """The relay is one of the roles that are killed together every fifth time."""
+    await run_campaign(postgres_server, kafka_url)
+
+
+async def run_campaign(postgres_server: str, handled: str = "") -> None:
+    """Send signals, kill processes all the while, and check the books."""
     seed = int(os.environ.get("TRADING_SEED") or secrets.randbelow(10**9))
     print(f"repeat with TRADING_SEED={seed}")
     rng = random.Random(seed)
     async with AsyncExitStack() as stack:
-        trading = await stack.enter_async_context(trading_database(postgres_server))
+        trading = await stack.enter_async_context(trading_database(postgres_server, handled))
         exchange = Exchange(seeded(seed), late=0.9, flaky=0.1, rng=random.Random(seed))
         await stack.enter_async_context(exchange)
-        settings = Settings(
-            trading.url, exchange.url, timeout=0.4, reconcile_after=rng.choice([0.1, 0.3]), lease=1.5, poll=0.2
-        )
+        after = rng.choice([0.1, 0.3])
+        settings = Settings(trading.url, exchange.url, handled, timeout=0.4, reconcile_after=after, lease=1.5, poll=0.2)
         killer = Killer(settings, rng)
         stack.push_async_callback(killer.stop)
         exchange.on_order = killer.saw
@@ -121,7 +133,7 @@ async def test_executors_killed_at_random_place_no_order_twice_and_lose_none(pos
                 await killer.replace_office()
 
         with suppress(TimeoutError):  # what is not settled by then is told in detail below
-            await until(lambda: is_settled(trading.bus, trading.database), within=90)
+            await until(lambda: is_settled((trading.bus, trading.handled), trading.database), within=90)
 
         assert killer.kills == KILLS
         assert len(intents) == SIGNALS
@@ -146,10 +158,11 @@ async def release(trading: Trading) -> None:
 
 async def check_books(trading: Trading, exchange: Exchange, intents: list[int]) -> None:
     """Each intent ended; those accepted are one order at the exchange, the others none."""
-    depth = await trading.bus.depth()
-    left = {stream: found for stream, found in depth.items() if found.pending or found.processing or found.dead}
-    assert left == {}
-    assert set(depth) <= set(events.STREAMS)
+    for bus in (trading.bus, trading.handled):
+        depth = await bus.depth()
+        left = {stream: found for stream, found in depth.items() if found.pending or found.processing or found.dead}
+        assert left == {}
+        assert set(depth) <= set(events.STREAMS)
 
     orders = Counter(int(order["tag"]) for order in exchange.orders.values())
     assert {intent: count for intent, count in orders.items() if count > 1} == {}, "orders placed twice"
@@ -194,8 +207,17 @@ async def check_that_it_was_a_test(trading: Trading, exchange: Exchange) -> None
 
 
 def test_the_story_ends_by_itself_and_well() -> None:
+    run_story()
+
+
+@pytest.mark.kafka
+def test_the_story_is_the_same_on_kafka_with_another_url(kafka_url: str) -> None:
+    run_story("--handled", kafka_url)
+
+
+def run_story(*options: str) -> None:
     told = subprocess.run(
-        [sys.executable, "-m", "examples.trading"],
+        [sys.executable, "-m", "examples.trading", *options],
         cwd=Path(__file__).resolve().parents[2],
         capture_output=True,
         text=True,

@@ -14,7 +14,8 @@ import psycopg
 from examples.trading import events
 from examples.trading.orders import Signal, record_signal
 from examples.trading.store import Database
-from kingdom.bus import EventBus, connect
+from examples.trading.workers import Settings, connect_all
+from kingdom.bus import EventBus
 
 _numbers = itertools.count(1)
 
@@ -23,11 +24,12 @@ SIGNAL = Signal("EXTREME_FLIP", "KRW-BTC", "bid", Decimal(91000000), Decimal("0.
 
 @dataclass(frozen=True)
 class Trading:
-    """The bus and the database of one test."""
+    """The buses and the database of one test."""
 
     url: str
     bus: EventBus
     database: Database
+    handled: EventBus  # where events are handled: often the same
 
     async def signal(self) -> int:
         """Record a signal; returns its intent's id."""
@@ -58,13 +60,14 @@ class Trading:
 
 
 @asynccontextmanager
-async def trading_database(server: str) -> AsyncIterator[Trading]:
-    """Make a database on the server, with the tables of the bus and of the example."""
+async def trading_database(server: str, handled: str = "") -> AsyncIterator[Trading]:
+    """Make a database on the server, with the tables of the bus and of the example, and the bus at ``handled``."""
     name = f"trading{next(_numbers)}"
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
     url = urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
-    async with connect(url) as bus, Database(url) as database:
-        await bus.setup()
+    async with connect_all(Settings(url, "", handled)) as buses, Database(url) as database:
+        for bus in dict.fromkeys(buses):
+            await bus.setup()
         await database.create_tables()
-        yield Trading(url, bus, database)
+        yield Trading(url, buses[0], database, buses[1])
