@@ -31,6 +31,13 @@ async def request(conn: Connection, bus: EventBus, *, engaged: bool) -> None:
     await bus.publish(events.SYSTEM_EVENT, event, tx=conn)
 
 
+async def is_applied(conn: Connection) -> bool:
+    """Return whether the last request has been executed."""
+    cursor = await conn.execute("SELECT applied_version = requested_version FROM kill_switch")
+    (applied,) = await cursor.fetchone() or (False,)
+    return bool(applied)
+
+
 class KillSwitch:
     """Handles ``KillSwitch``."""
 

@@ -71,6 +71,11 @@ class Stage:
         """Wait until every order is settled."""
         await until(lambda: is_settled(self.buses, self.database), within=60)
 
+    async def switch_is_applied(self) -> bool:
+        """Return whether the kill switch is as it was last requested."""
+        async with self.database.transaction() as conn:
+            return await killswitch.is_applied(conn)
+
     async def statuses(self) -> dict[int, str]:
         """Return the status of each intent."""
         async with self.database.transaction() as conn:
@@ -144,6 +149,7 @@ async def play(stage: Stage) -> None:
         async with stage.database.transaction() as conn:
             await killswitch.request(conn, stage.bus, engaged=True)
             await request_backtest(conn, stage.bus, "KRW-ETH", seed=7)
+        await until(stage.switch_is_applied, within=30)
         suspended = await stage.signal()
         executor = await processes.start(stage.settings, "executor")
 
