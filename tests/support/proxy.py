@@ -60,14 +60,15 @@ class CuttingProxy:
             return
         self._open |= {writer, back}
         try:
-            await asyncio.gather(_pass_on(reader, back), _pass_on(there, writer))
+            await asyncio.gather(pass_on(reader, back), pass_on(there, writer))
         finally:
             self._open -= {writer, back}
             writer.transport.abort()
             back.transport.abort()
 
 
-async def _pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+async def pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    """Write what is read until there is no more, and then close what is written to."""
     try:
         while data := await source.read(1 << 16):
             sink.write(data)

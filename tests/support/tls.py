@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.support.proxy import pass_on
+
 _SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"  # the first message of a client that wants TLS
 _REFUSAL = b"SFATAL\x00VFATAL\x00C28000\x00Mno pg_hba.conf entry for host, no encryption\x00\x00"
 
@@ -94,16 +96,9 @@ async def _serve(
     await writer.start_tls(context)
     there, back = await asyncio.open_unix_connection(socket)
     try:
-        await asyncio.gather(_pass_on(reader, back), _pass_on(there, writer))
+        await asyncio.gather(pass_on(reader, back), pass_on(there, writer))
     finally:
         back.transport.abort()
-
-
-async def _pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    while data := await source.read(1 << 16):
-        sink.write(data)
-        await sink.drain()
-    sink.transport.abort()
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
