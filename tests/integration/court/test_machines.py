@@ -23,12 +23,14 @@ from kingdom.court.init_home import CannotInitHome, SharedQueues
 from kingdom.court.machines.capacity import machine_state
 from kingdom.court.machines.database import CourtDatabase
 from kingdom.court.machines.joining import join_court
-from kingdom.court.machines.listing import homeless_generals, read_machines
+from kingdom.court.machines.listing import clones_elsewhere, homeless_generals, read_machines
 from kingdom.court.machines.registry import DamagedPackage, Registry
+from kingdom.court.machines.role import Link
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.soldiers import all_soldiers
 from kingdom.court.supervisor.policy import WantedRoles
 from tests.support.machines import QUICK, Machine, eventually, first_machine, install, joined_machine
+from tests.support.repositories import Remote
 
 pytestmark = pytest.mark.postgres
 
@@ -322,6 +324,44 @@ async def test_a_machine_whose_version_is_too_far_from_the_leader_claims_nothing
     await seat.emit(1)
     (task_id,) = await eventually(seat.tasks)
     assert await builder.holder(task_id) is None
+
+
+async def test_tasks_go_to_the_machine_with_a_clone_of_their_repository_and_to_others_when_it_does_not_take_them(
+    tmp_path: Path, postgres_url: str, seat: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Link, "interval", 0.2)
+    monkeypatch.setattr("kingdom.court.machines.role._SIGN_SECONDS", 0.2)
+    remote = Remote(tmp_path / "shop")
+    remote.commit({"a.txt": "one\n"})
+    install(seat.home, "gen-warm", script=QUICK)
+    manifest = seat.home.general("gen-warm") / "manifest.yaml"
+    more = f'"retries": 0, "affinity": "repository", "default_repo": "{remote.folder}"'
+    manifest.write_text(manifest.read_text().replace('"retries": 0', more))
+    await Registry(postgres_url).publish_packages(seat.home)
+
+    async def machine_of(number: int) -> str:
+        before = set(await seat.tasks())
+        await seat.emit(number, "gen-warm")
+        (task_id,) = await eventually(lambda: _new_tasks(seat, before))
+        return str((await eventually(lambda: seat.result(task_id)))["machine"])
+
+    async with (
+        joined_machine(tmp_path / "builder", postgres_url, "builder") as builder,
+        joined_machine(tmp_path / "other", postgres_url, "other") as other,
+    ):
+        other.start("link")
+        builder.start("link", "gen-warm")
+        assert await machine_of(1) == "builder"  # no machine has a clone, and no other runs the general
+        other.start("gen-warm")
+        await eventually(lambda: clones_elsewhere(other.home, "gen-warm", other.services.clock()))
+        assert [await machine_of(number) for number in range(2, 6)] == ["builder"] * 4
+        monkeypatch.setattr(general_machine, "CLONE_SECONDS", 1.0)
+        await builder.stop("gen-warm")
+        assert await machine_of(6) == "other"
+
+
+async def _new_tasks(seat: Machine, before: set[str]) -> set[str]:
+    return set(await seat.tasks()) - before
 
 
 def test_soldiers_of_two_machines_differ_even_with_the_same_process_ids(monkeypatch: pytest.MonkeyPatch) -> None:

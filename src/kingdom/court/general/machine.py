@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.times import epoch_seconds
 from kingdom.court.errors import InvalidId
 from kingdom.court.general.context import RESUME_TYPE
+from kingdom.court.general.errors import TaskRefused
+from kingdom.court.general.workspace import repository_url
 from kingdom.court.machines.capacity import SoldierSlots, machine_state
 from kingdom.court.machines.exchange import fetch_results, publish_results, worker_name
+from kingdom.court.machines.listing import clones_elsewhere
+from kingdom.court.models import repository_of
+from kingdom.gitops import GitError
+from kingdom.gitops.names import check_url
+from kingdom.gitops.repository import REPO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from kingdom.bus import Delivery
     from kingdom.bus.delivery import Record
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
 
 STOP_MARGIN_SECONDS: Final = 10.0  # in which soldiers end, when their leases could not be renewed
 STICKY_SECONDS: Final = 60.0  # a task that continues another waits this long for the machine of that one
+CLONE_SECONDS: Final = 15.0  # a task waits this long for a machine with a clone, if its general asks for that
 
 
 class SharedMachine:
@@ -44,25 +53,47 @@ class SharedMachine:
             return [record.envelope.event_id for record in found[:room]]
         if machine_state(self._context.home) != "active":
             return []
-        usable = [record.envelope.event_id for record in found if not self._is_left_to_others(record)]
+        elsewhere = self._clones_elsewhere() if found else set()
+        usable = [record.envelope.event_id for record in found if not self._is_left_to_others(record, elsewhere)]
         return usable[: self.slots.reserve(min(room, len(usable)))]
 
-    def _is_left_to_others(self, record: Record) -> bool:
-        """Whether a task continues one of another machine, which has the conversation and the worktree.
-
-        That machine may claim it first; after some seconds any machine may.
-        """
+    def _is_left_to_others(self, record: Record, elsewhere: AbstractSet[str]) -> bool:
+        """Whether another machine may claim a task first; after some seconds any machine may."""
         document = record.envelope.payload
+        waited = self._context.clock() - (epoch_seconds(document.get("created_at")) or 0.0)
+        if waited < STICKY_SECONDS and self._continues_elsewhere(document):
+            return True
+        return waited < CLONE_SECONDS and bool(elsewhere) and self._repository_key(document) in elsewhere
+
+    def _continues_elsewhere(self, document: Mapping[str, Any]) -> bool:
+        """Whether a task continues one of another machine, which has the conversation and the worktree."""
         if document.get("type") != RESUME_TYPE or not isinstance(document.get("payload"), dict):
             return False
         before = document["payload"].get("original_task_id")
         try:
-            if not isinstance(before, str) or self._context.home.soldier_id(before).exists():
-                return False
+            return isinstance(before, str) and not self._context.home.soldier_id(before).exists()
         except InvalidId:
             return False  # refused when the task is prepared
-        created = epoch_seconds(document.get("created_at")) or 0.0
-        return self._context.clock() - created < STICKY_SECONDS
+
+    def _clones_elsewhere(self) -> set[str]:
+        """Return the clones that other machines have and this one has not, if the general cares about that."""
+        context = self._context
+        if context.manifest.affinity != "repository" or not context.manifest.fetch_repo:
+            return set()
+        there = clones_elsewhere(context.home, context.name, context.clock())
+        return {name for name in there if not (context.home.clones / name / REPO).exists()}
+
+    def _repository_key(self, document: Mapping[str, Any]) -> str | None:
+        """Return the name of the folder that a clone of a task's repository has."""
+        context, event = self._context, document.get("event")
+        named = document.get("repo") or (event.get("repo") if isinstance(event, dict) else None)
+        payload = document.get("payload")
+        named = named or (repository_of(payload) if isinstance(payload, dict) else None)
+        try:
+            url = repository_url(named, context.base_url) if named else context.default_url
+            return None if url is None else check_url(url, allow_local=True).key
+        except (TaskRefused, GitError):
+            return None  # refused when the task is prepared
 
     @property
     def removed(self) -> bool:

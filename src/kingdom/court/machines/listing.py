@@ -143,6 +143,17 @@ def read_machines(home: Home, now: float) -> list[MachineState]:
     return found
 
 
+def clones_elsewhere(home: Home, general: str, now: float) -> set[str]:
+    """Return the clones of repositories, by the names of their folders, that other machines of a general have."""
+    active = {one.name for one in read_machines(home, now) if one.state == "active" and not one.here}
+    found: set[str] = set()
+    for row in _list(read_object(_path(home)).get("machines")):
+        if isinstance(row, dict) and row.get("name") in active and isinstance(row.get("report"), dict):
+            report = row["report"]
+            found |= set(map(str, _list(report.get("clones")))) if general in _list(report.get("generals")) else set()
+    return found
+
+
 def machine_problems(machines: Iterable[MachineState]) -> Iterator[CourtProblem]:
     """Yield the machines that are gone without leaving."""
     for machine in machines:

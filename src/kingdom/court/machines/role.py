@@ -35,12 +35,14 @@ from kingdom.court.machines.rights import Rights
 from kingdom.court.machines.shipping import Shipper
 from kingdom.court.packages.installed import general_folders, load_generals
 from kingdom.court.soldiers import all_soldiers
+from kingdom.gitops.repository import REPO
 from kingdom.journal import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kingdom.court.config import MachineSection
+    from kingdom.court.home import Home
     from kingdom.court.loop import Services
 
 _SIGN_SECONDS: Final = 10.0  # between two signs of life, and two looks at the packages
@@ -48,6 +50,7 @@ _TRANSCRIPT_SECONDS: Final = 2.0  # between two looks at what soldiers say
 _LEASE_SECONDS: Final = 60.0
 _LAST_REPORT_SECONDS: Final = 5.0
 _CLEANUP_SECONDS: Final = 3600.0
+_MAX_CLONES: Final = 1000  # in a sign of life
 log = logging.getLogger("kingdom.court.machines")
 
 
@@ -189,6 +192,7 @@ class Link:
             "version": __version__,
             "generals": sorted(load_generals(self._home).on(runs_here(self._home)).by_name),
             "labels": self._section.labels,
+            "clones": _clones(self._home),
             "soldiers": [
                 {"id": one.id, "task_id": one.task_id, "general": one.general}
                 | {"engine": one.order.engine, "started_at": one.started_at}
@@ -245,3 +249,12 @@ class Link:
                 await self._bus.settle(dead=[(delivery, "INVALID", f"not an order: {error}")])
             else:
                 await self._bus.settle(done=[delivery])
+
+
+def _clones(home: Home) -> list[str]:
+    """Return the names of the folders of clones."""
+    try:
+        found = sorted(folder.name for folder in home.clones.iterdir() if (folder / REPO).exists())
+    except FileNotFoundError:
+        return []
+    return found[:_MAX_CLONES]

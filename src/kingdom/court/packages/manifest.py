@@ -27,6 +27,7 @@ from kingdom.court.models import GeneralName, Priority
 
 Notify = Literal["all", "result", "silent"]
 Missed = Literal["run_once", "skip"]
+Affinity = Literal["any", "repository"]
 Mode = Literal["agent", "workflow"]
 McpName = Annotated[
     str,
@@ -304,6 +305,9 @@ class Manifest(ConfigSection):
     concurrency: int = Field(default=1, ge=1, le=1000)
     runs_on: list[MachineName] = Field(default_factory=list, max_length=50)
     """In a court on several machines: the labels that a machine must have, such as ``gpu``."""
+    affinity: Affinity = "any"
+    """In a court on several machines: with ``repository``, a machine that has a clone of a task's repository may take
+    the task first, for 15 seconds; with ``any``, the first that has room takes it."""
     budget: GeneralBudget = Field(default_factory=GeneralBudget)
     evidence: list[Evidence] = Field(default_factory=list)
     """What must be found before a ``success`` counts."""
