@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -326,9 +327,11 @@ async def test_a_machine_whose_version_is_too_far_from_the_leader_claims_nothing
     assert await builder.holder(task_id) is None
 
 
+@pytest.mark.parametrize("hours", [0, 3])
 async def test_tasks_go_to_the_machine_with_a_clone_of_their_repository_and_to_others_when_it_does_not_take_them(
-    tmp_path: Path, postgres_url: str, seat: Machine, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, postgres_url: str, seat: Machine, hours: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also when the clock of the other machine is hours behind."""
     monkeypatch.setattr(Link, "interval", 0.2)
     monkeypatch.setattr("kingdom.court.machines.role._SIGN_SECONDS", 0.2)
     remote = Remote(tmp_path / "shop")
@@ -349,6 +352,7 @@ async def test_tasks_go_to_the_machine_with_a_clone_of_their_repository_and_to_o
         joined_machine(tmp_path / "builder", postgres_url, "builder") as builder,
         joined_machine(tmp_path / "other", postgres_url, "other") as other,
     ):
+        other.services.clock = lambda: time.time() - 3600 * hours
         other.start("link")
         builder.start("link", "gen-warm")
         assert await machine_of(1) == "builder"  # no machine has a clone, and no other runs the general

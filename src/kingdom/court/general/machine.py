@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.times import epoch_seconds
@@ -46,6 +47,7 @@ class SharedMachine:
         self.worker = worker_name(context.name, self._name)
         self.slots = SoldierSlots(context.home, None if section is None else section.soldiers)
         self._lease_end: asyncio.TimerHandle | None = None
+        self._first_seen: dict[str, float] = {}  # when, by the monotonic clock, for the tasks that wait
 
     def choose(self, found: Sequence[Record], room: int) -> list[str]:
         """Return the ids of the tasks to claim, and reserve their slots."""
@@ -54,13 +56,17 @@ class SharedMachine:
         if machine_state(self._context.home) != "active":
             return []
         elsewhere = self._clones_elsewhere() if found else set()
+        waiting = {record.envelope.event_id for record in found}
+        self._first_seen = {task: at for task, at in self._first_seen.items() if task in waiting}
         usable = [record.envelope.event_id for record in found if not self._is_left_to_others(record, elsewhere)]
         return usable[: self.slots.reserve(min(room, len(usable)))]
 
     def _is_left_to_others(self, record: Record, elsewhere: AbstractSet[str]) -> bool:
         """Whether another machine may claim a task first; after some seconds any machine may."""
-        document = record.envelope.payload
-        waited = self._context.clock() - (epoch_seconds(document.get("created_at")) or 0.0)
+        document, now = record.envelope.payload, time.monotonic()
+        created = epoch_seconds(document.get("created_at")) or 0.0
+        # The clock of this machine may be hours behind that of the machine that made the task.
+        waited = max(self._context.clock() - created, now - self._first_seen.setdefault(record.envelope.event_id, now))
         if waited < STICKY_SECONDS and self._continues_elsewhere(document):
             return True
         return waited < CLONE_SECONDS and bool(elsewhere) and self._repository_key(document) in elsewhere
