@@ -112,16 +112,16 @@ async def test_leases_that_could_not_be_renewed_are_tried_again(
     bus: FaultyBus, caplog: pytest.LogCaptureFixture
 ) -> None:
     await bus.publish("s", Envelope("A"))
-    worker, finish, started = worker_on(bus, "s", lease=0.06, concurrency=1), asyncio.Event(), asyncio.Event()
+    worker, finish, started = worker_on(bus, "s", lease=0.3, concurrency=1), asyncio.Event(), asyncio.Event()
 
     @worker.on("A")
     async def handle(event: Envelope) -> None:
         started.set()
         await finish.wait()
 
-    bus.faults["extend"] = 1
     async with running(worker):
         await started.wait()
+        bus.faults["extend"] = 1  # not before: a claim that took long is extended before its handler starts
         while bus.faults["extend"]:
             await asyncio.sleep(0.01)
         finish.set()
@@ -139,15 +139,15 @@ async def test_an_error_that_is_no_outage_ends_the_worker(bus: FaultyBus) -> Non
 
 async def test_what_a_worker_held_when_it_failed_is_given_back(bus: FaultyBus) -> None:
     [event_id] = await bus.publish("s", Envelope("A"))
-    worker, started = worker_on(bus, "s", concurrency=1, lease=0.06), asyncio.Event()
+    worker, started = worker_on(bus, "s", concurrency=1, lease=0.3), asyncio.Event()
 
     @worker.on("A")
     async def handle(event: Envelope) -> None:
         started.set()
+        bus.faults["extend"] = 1
         await asyncio.Event().wait()
 
     bus.error = ZeroDivisionError("a bug in the transport")
-    bus.faults["extend"] = 1
     with pytest.raises(ZeroDivisionError, match="a bug in the transport"):
         await worker.run()
     assert started.is_set()
