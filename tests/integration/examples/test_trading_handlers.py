@@ -35,7 +35,7 @@ class Desk:
     """The handlers, and the events they are to handle, taken from the bus."""
 
     def __init__(self, trading: Trading, exchange: Exchange) -> None:
-        client = ExchangeClient(exchange.url, timeout=0.2)
+        client = ExchangeClient(exchange.url, timeout=0.5)
         self.trading = trading
         self.exchange = exchange
         self.executor = Executor(trading.bus, trading.database, client, reconcile_after=0)
@@ -70,7 +70,7 @@ class Desk:
 
 @asynccontextmanager
 async def desk(trading: Trading, *faults: Fault) -> AsyncIterator[Desk]:
-    async with Exchange(scripted({"1": faults}), late=0.5) as exchange:
+    async with Exchange(scripted({"1": faults}), late=1.5) as exchange:
         yield Desk(trading, exchange)
 
 

@@ -58,7 +58,7 @@ async def test_an_identifier_is_one_order_however_often_it_is_sent() -> None:
 )
 async def test_each_fault_means_what_its_name_says(fault: Fault, meaning: type, placed: bool) -> None:
     async with Exchange(scripted({"7": [fault]}), retry_after=3) as exchange:
-        answer = await ExchangeClient(exchange.url, timeout=0.2).place(attempt())
+        answer = await ExchangeClient(exchange.url, timeout=0.5).place(attempt())
         assert isinstance(answer, meaning)
         if isinstance(answer, Throttled):
             assert answer.retry_after == 3
@@ -67,8 +67,8 @@ async def test_each_fault_means_what_its_name_says(fault: Fault, meaning: type, 
 
 
 async def test_a_voided_identifier_is_refused_when_its_request_arrives_at_last() -> None:
-    async with Exchange(scripted({"7": [Fault.LATE]}), late=0.3) as exchange:
-        client = ExchangeClient(exchange.url, timeout=0.1)
+    async with Exchange(scripted({"7": [Fault.LATE]}), late=1.0) as exchange:
+        client = ExchangeClient(exchange.url)
         under_way = asyncio.create_task(ExchangeClient(exchange.url, timeout=5).place(attempt()))
         while not exchange.faults:
             await asyncio.sleep(0.005)
@@ -91,8 +91,8 @@ async def test_voiding_comes_too_late_for_an_order_that_is_placed() -> None:
 
 
 async def test_a_late_order_is_placed_after_its_client_gave_up() -> None:
-    async with Exchange(scripted({"7": [Fault.LATE]}), late=0.15) as exchange:
-        client = ExchangeClient(exchange.url, timeout=0.05)
+    async with Exchange(scripted({"7": [Fault.LATE]}), late=1.0) as exchange:
+        client = ExchangeClient(exchange.url, timeout=0.3)
         assert isinstance(await client.place(attempt()), NoAnswer)
         assert await client.find("everbit-7-1") is None
         async with asyncio.timeout(10):
