@@ -359,8 +359,9 @@ async def test_a_server_that_is_away_is_told_of_once_not_with_every_try(
     bus: EventBus, sql: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO")
-    bus.transport.subscribe(STREAM, lambda: None)
-    await _until_listening(bus)
+    listening = asyncio.Event()
+    bus.transport.subscribe(STREAM, listening.set)  # called when it listens, too
+    await asyncio.wait_for(listening.wait(), 30)
     tries, enough = 0, asyncio.Event()
 
     async def away(connections: ConnectionPool) -> None:
