@@ -18,5 +18,5 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # an ASCII terminal is no reason to fail
     code = run(sys.argv[1:])
-    gc.freeze()  # when it exits, Python searches all modules for garbage: 80 ms after a command that needs many
+    gc.freeze()  # when it exits, Python would search all that was imported for garbage
     sys.exit(code)
