@@ -43,7 +43,7 @@ async def read_intents(conn: Connection) -> list[IntentBook]:
 
 async def is_settled(buses: Iterable[EventBus], database: Database) -> bool:
     """Return whether every intent has ended and no stream has pending or held events."""
-    for bus in buses:  # in the order in which events pass them
+    for bus in dict.fromkeys(buses):  # in the order in which events pass them; often it is one
         depth = await bus.depth()
         if any(found.pending or found.processing for found in depth.values()):
             return False

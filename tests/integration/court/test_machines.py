@@ -357,7 +357,7 @@ async def test_tasks_go_to_the_machine_with_a_clone_of_their_repository_and_to_o
         builder.start("link", "gen-warm")
         assert await machine_of(1) == "builder"  # no machine has a clone, and no other runs the general
         other.start("gen-warm")
-        await eventually(lambda: clones_elsewhere(other.home, "gen-warm", other.services.clock()))
+        await eventually(lambda: clones_elsewhere(other.home, "other", "gen-warm", other.services.clock()))
         assert [await machine_of(number) for number in range(2, 6)] == ["builder"] * 4
         monkeypatch.setattr(general_machine, "CLONE_SECONDS", 1.0)
         await builder.stop("gen-warm")

@@ -84,9 +84,9 @@ class SharedMachine:
     def _clones_elsewhere(self) -> set[str]:
         """Return the clones that other machines have and this one has not, if the general cares about that."""
         context = self._context
-        if context.manifest.affinity != "repository" or not context.manifest.fetch_repo:
+        if self._name is None or context.manifest.affinity != "repository" or not context.manifest.fetch_repo:
             return set()
-        there = clones_elsewhere(context.home, context.name, context.clock())
+        there = clones_elsewhere(context.home, self._name, context.name, context.clock())
         return {name for name in there if not (context.home.clones / name / REPO).exists()}
 
     def _repository_key(self, document: Mapping[str, Any]) -> str | None:

@@ -5,6 +5,7 @@ The role ``link`` writes the file every few seconds, so that whatever shows the 
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
@@ -120,14 +121,25 @@ def save_machines(home: Home, machines: Iterable[Machine], now: float) -> None:
 def read_machines(home: Home, now: float) -> list[MachineState]:
     """Return the machines as they were last read; an empty list for a court on one machine."""
     section = load_machine(home)
-    if section is None:
-        return []
+    return [] if section is None else [describe_machine(one, section.name) for one in _last_read(home, now)]
+
+
+def clones_elsewhere(home: Home, own: str, general: str, now: float) -> set[str]:
+    """Return the clones of repositories, by the names of their folders, that other machines of a general have."""
+    found: set[str] = set()
+    for machine in _last_read(home, now):
+        active = machine.state == "active" and machine.silent_seconds <= ALIVE_SECONDS
+        if active and machine.name != own and general in _list(machine.report.get("generals")):
+            found |= set(map(str, _list(machine.report.get("clones"))))
+    return found
+
+
+def _last_read(home: Home, now: float) -> Iterator[Machine]:
     document = read_object(_path(home))
     age = max(now - (epoch_seconds(document.get("at")) or now), 0.0)
-    found = []
     for row in _list(document.get("machines")):
-        try:
-            machine = Machine(
+        with contextlib.suppress(KeyError, TypeError):
+            yield Machine(
                 row["name"],
                 row["joined"],
                 None,
@@ -137,21 +149,6 @@ def read_machines(home: Home, now: float) -> list[MachineState]:
                 row["report"],
                 row["leads"],
             )
-        except (KeyError, TypeError):
-            continue
-        found.append(describe_machine(machine, section.name))
-    return found
-
-
-def clones_elsewhere(home: Home, general: str, now: float) -> set[str]:
-    """Return the clones of repositories, by the names of their folders, that other machines of a general have."""
-    active = {one.name for one in read_machines(home, now) if one.state == "active" and not one.here}
-    found: set[str] = set()
-    for row in _list(read_object(_path(home)).get("machines")):
-        if isinstance(row, dict) and row.get("name") in active and isinstance(row.get("report"), dict):
-            report = row["report"]
-            found |= set(map(str, _list(report.get("clones")))) if general in _list(report.get("generals")) else set()
-    return found
 
 
 def machine_problems(machines: Iterable[MachineState]) -> Iterator[CourtProblem]:
