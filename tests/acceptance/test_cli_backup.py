@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import shutil
-import signal
 import subprocess
 import tarfile
 from pathlib import Path
@@ -39,17 +35,6 @@ def stored(file: Path) -> set[str]:
         return {entry.name.removeprefix("home/") for entry in archive}
 
 
-def lose(court: Court, process: subprocess.Popen[str]) -> None:
-    """Kill the whole court at once, and its disk with it."""
-    identities = [json.loads(path.read_text()) for path in court.root.glob("state/soldiers/*/identity.json")]
-    soldiers = [one[name] for one in identities for name in ("shim_pid", "pid")]
-    for pid in [process.pid, *court.pids().values(), *soldiers]:
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-    process.wait()
-    shutil.rmtree(court.root)
-
-
 def test_a_court_that_is_lost_comes_back_with_everything_it_had_accepted(court: Court, tmp_path: Path) -> None:
     release, file = tmp_path / "release", tmp_path / "court.tar.gz"
     with court.up() as process:
@@ -62,7 +47,7 @@ def test_a_court_that_is_lost_comes_back_with_everything_it_had_accepted(court: 
         assert process.poll() is None
         after = court.emit({"number": 2})
         court.wait_completed(court.emit({"number": 3}))  # it goes on after the backup
-        lose(court, process)
+        court.lose(process)
 
     assert (file.stat().st_mode & 0o777) == 0o600
     refused = kingdom("restore", str(file), str(tmp_path / "elsewhere"))

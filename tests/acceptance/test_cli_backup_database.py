@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import os
 import shutil
-import signal
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -60,13 +56,7 @@ def query(url: str, statement: str) -> Any:
 
 def lose(court: Court, process: subprocess.Popen[str], url: str) -> None:
     """Kill the whole court at once; its disk and its database are lost."""
-    identities = [json.loads(path.read_text()) for path in court.root.glob("state/soldiers/*/identity.json")]
-    soldiers = [one[name] for one in identities for name in ("shim_pid", "pid")]
-    for pid in [process.pid, *court.pids().values(), *soldiers]:
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-    process.wait()
-    shutil.rmtree(court.root)
+    court.lose(process)
     schema = split_url(url)[1]["schema"]
     query(url, f'DROP SCHEMA "{schema}" CASCADE')
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -134,6 +135,16 @@ class Court:
         with contextlib.suppress(FileNotFoundError):
             return (self.root / "logs" / "console.log").read_text()
         return ""
+
+    def lose(self, process: subprocess.Popen[str]) -> None:
+        """Kill the whole court with its soldiers at once; its disk is lost."""
+        identities = [json.loads(path.read_text()) for path in self.root.glob("state/soldiers/*/identity.json")]
+        soldiers = [one[name] for one in identities for name in ("shim_pid", "pid")]
+        for pid in [process.pid, *self.pids().values(), *soldiers]:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+        shutil.rmtree(self.root)
 
     def pids(self) -> dict[str, int]:
         """The processes of the roles that run now, as the supervisor wrote them down."""
