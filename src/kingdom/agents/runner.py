@@ -61,8 +61,12 @@ class Runner:
         sandbox: Sandbox | None = None,
         on_refusal: Callable[[Order, str], None] | None = None,
         git_identity: Mapping[str, str] | None = None,
+        lease: Path | None = None,
     ) -> None:
-        """Make a runner. Agents commit under ``git_identity`` (``user.name``, ``user.email``), else as the user."""
+        """Make a runner. Agents commit under ``git_identity`` (``user.name``, ``user.email``), else as the user.
+
+        When the time in the file ``lease`` is over (seconds of :func:`~kingdom.base.uptime.uptime`), they stop.
+        """
         ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         entries = Batcher[dict[str, Any]](lambda lines: ledger.append(*lines))
         self._deps = RunDeps(soldiers.absolute(), sessions.absolute(), ledger, entries, clock)
@@ -72,6 +76,7 @@ class Runner:
         self._sandbox = sandbox or Sandbox("off")
         self._on_refusal = on_refusal
         self._git_identity = git_identity
+        self._lease = {} if lease is None else {"lease": str(lease)}
         self._gateway: Gateway | None = None
         self._files = RunFileWatch()
         self._active: dict[str, BaseRun] = {}
@@ -234,6 +239,7 @@ class Runner:
             "folder": str(folder.path),
             "argv": argv,
             **confined,
+            **self._lease,
             "cwd": str(order.cwd),
             "stdin": str(folder.stdin),
             "stdout": str(self._deps.transcript(order.run_id)),

@@ -5,7 +5,8 @@ waits for it, ends everything it started, and writes how it ended (``exit.json``
 (``PR_SET_CHILD_SUBREAPER``), so that it finds daemonised ones too. The agent dies with it (``PR_SET_PDEATHSIG``).
 
 SIGTERM, SIGHUP and SIGINT stop the run: SIGINT to the agent's group, after ``stop`` seconds SIGTERM, and after as many
-seconds again SIGKILL to all that is left. Standard library only and few imports: it starts with every run.
+seconds again SIGKILL to all that is left. So does the end of the time in the file ``lease`` of its spec: whoever
+started it renews that while it may go on. Standard library only and few imports: it starts with every run.
 
 A confined run (``network`` in its spec) has a network namespace, whose listening sockets the shim keeps and passes to
 the gateway in the daemon, again and again when that is restarted.
@@ -28,6 +29,7 @@ if __name__ == "__main__" and not __package__:  # run by path, isolated from sit
 
 from kingdom.agents.processes import boot_id, descendants, find_process, send
 from kingdom.base.files import encode_json, read_json, write_json, write_once
+from kingdom.base.uptime import uptime
 
 if TYPE_CHECKING:
     from socket import socket
@@ -39,6 +41,7 @@ _PDEATHSIG: Final = 1
 _LEFTOVER_SECONDS: Final = 1.0  # seconds from SIGTERM to SIGKILL for processes that the agent left behind
 _KILL_INTERVAL: Final = 0.05  # seconds between two rounds of SIGKILL
 _GIVE_UP_SECONDS: Final = 10.0  # seconds of SIGKILL without effect: another user's process, or one stuck in the kernel
+_LEASE_INTERVAL: Final = 1.0  # seconds between two looks at the lease
 _SCREEN_INTERVAL: Final = 0.2  # seconds between two updates of the terminal
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
@@ -51,13 +54,14 @@ class Shim:
         self._stop = float(spec["stop"])
         self._agent = 0
         self._status: int | None = None  # of the agent, as waitpid returns it
-        self._stopped: str | None = None  # by which signal, or "ceiling"
+        self._stopped: str | None = None  # by which signal, "ceiling" or "lease"
         self._term_at = self._kill_at = self._give_up_at = math.inf
         self._ceiling_at = time.monotonic() + float(spec["ceiling"])
         self._screen = _Screen(spec["stdout"]) if spec.get("show") else None
         self._confined = "network" in spec
         self._limits: dict[str, int] | None = spec.get("limits")
         self._limits_at = math.inf
+        self._lease_at = 0.0 if "lease" in spec else math.inf
         self._groups: list[str] = []  # control groups
         self._network: HandOver | None = None
 
@@ -207,7 +211,7 @@ class Shim:
             if now >= self._limits_at:
                 self._check_limits(now)
             screen_at = now + (_SCREEN_INTERVAL if self._screen else math.inf)
-            due = min(self._term_at, self._kill_at, self._ceiling_at, self._limits_at, screen_at)
+            due = min(self._term_at, self._kill_at, self._ceiling_at, self._limits_at, self._lease_at, screen_at)
             watched: list[Any] = [wakeups]
             if self._network is not None:
                 self._network.connect()
@@ -243,6 +247,11 @@ class Shim:
         if now >= self._ceiling_at:
             self._ceiling_at = math.inf
             self._begin_stop("ceiling")
+        if now >= self._lease_at:
+            self._lease_at = now + _LEASE_INTERVAL
+            if uptime() >= read_lease(self._spec["lease"]):
+                self._lease_at = math.inf
+                self._begin_stop("lease")
         if now >= self._term_at:
             self._term_at = math.inf
             self._signal_all(signal.SIGTERM)
@@ -296,6 +305,15 @@ class Shim:
             durable=False,
             mode=0o600,
         )
+
+
+def read_lease(path: str) -> float:
+    """Return when a lease ends, by :func:`uptime`; one that cannot be read does not end a run."""
+    try:
+        with open(path, encoding="ascii") as file:
+            return float(file.read())
+    except (OSError, ValueError):
+        return math.inf
 
 
 class _Screen:

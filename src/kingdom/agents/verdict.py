@@ -34,7 +34,7 @@ class ProcessExit:
     seen: bool = True  # False: unknown, because its shim is gone too
     code: int | None = None
     signal: int | None = None
-    stopped: str | None = None  # the signal that made the shim stop it, "ceiling", or the limit it exceeded
+    stopped: str | None = None  # the signal that made the shim stop it, "ceiling", "lease", or the limit it exceeded
     start_error: str | None = None
     errors: str = ""  # the end of its standard error
 
@@ -115,6 +115,8 @@ def _external_end(ending: ProcessExit) -> str | None:
         return "it ended and nobody saw how: it and its watcher were killed, or the machine went down"
     if ending.stopped == "ceiling":
         return "it ran past twice its total time while no daemon was there"
+    if ending.stopped == "lease":
+        return "its engine did not renew its lease in time"
     if ending.stopped:
         return f"it was stopped from outside ({ending.stopped} to its watcher)"
     number = ending.signal or _SHELL_SIGNALS.get(ending.code or 0)

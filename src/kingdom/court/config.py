@@ -238,6 +238,11 @@ class GitSection(ConfigSection):
     """People whom the messages of commits name, as ``Co-authored-by``."""
     max_file_mb: int = Field(default=DEFAULT_MAX_FILE_MB, ge=1, le=10_000)
     """The largest file, in MiB, that a checkpoint of a workflow may add or change."""
+    checkpoint_remote: str | None = Field(default=None, min_length=1, max_length=2000)
+    """Where checkpoints of workflows are pushed to before they count: ``origin``, or a URL with ``{name}``.
+
+    Engines of several machines can then share a store in PostgreSQL.
+    """
     credentials: GitCredentials = Field(default_factory=dict)
     """Where the token of a host comes from. Default: GITHUB_TOKEN, GH_TOKEN or ``gh`` for github.com, else nowhere."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kingdom.gitops.checkpoint_remote import CheckpointRemote
 from kingdom.gitops.commits import CommitAuthor
 from kingdom.gitops.credentials import ANY_HOST, CredentialRule, Credentials
 from kingdom.gitops.remotes import RemoteAccess
@@ -24,16 +25,19 @@ class GitSettings:
     credentials: Credentials = field(default_factory=Credentials)
     max_file_mb: int = DEFAULT_MAX_FILE_MB
     """The largest file that a checkpoint may add or change."""
+    checkpoint_remote: CheckpointRemote | None = None
+    """Where checkpoints are pushed to, for other machines; None: nowhere."""
 
     @classmethod
     def read(cls, section: Mapping[str, Any]) -> GitSettings:
         """Read the section; raise :class:`~kingdom.gitops.errors.InvalidInput`."""
-        author = section.get("author")
+        author, remote = section.get("author"), section.get("checkpoint_remote")
         return cls(
             None if author is None else CommitAuthor.parse(author),
             tuple(CommitAuthor.parse(text) for text in section.get("co_authors") or ()),
             Credentials(read_rules(section.get("credentials") or {})),
             section.get("max_file_mb", DEFAULT_MAX_FILE_MB),
+            None if remote is None else CheckpointRemote(remote),
         )
 
     @property

@@ -21,6 +21,7 @@ from kingdom.web.views.court_state import updated_views
 from kingdom.workflow.commands import send_command, wait_for_command
 from kingdom.workflow.context import WorkflowContext
 from kingdom.workflow.engine import EngineAlreadyRunning, command_handlers, run_engine
+from kingdom.workflow.errors import HeldElsewhere
 from kingdom.workflow.home import WorkflowHome, open_home
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ class WorkflowControl:
         :class:`kingdom.workflow.commands.CommandRefused` or :class:`~kingdom.workflow.commands.CommandPending`.
         """
         if self.is_engine:
-            await self._handlers[kind](workflow_id, **arguments)
-            return
+            with contextlib.suppress(HeldElsewhere):
+                await self._handlers[kind](workflow_id, **arguments)
+                return
         bus = self._parts.store.bus
         await wait_for_command(bus, await send_command(bus, kind, workflow_id, **arguments), _ANSWER_SECONDS)
 

@@ -4,7 +4,7 @@ A program that runs workflows needs these modules:
 
 ``home``       :func:`~kingdom.workflow.home.open_home` opens a folder of workflows and returns its context
 ``usecases``   what can be done with workflows: functions that take the context
-``engine``     :func:`~kingdom.workflow.engine.run_engine` runs them; one engine per store
+``engine``     :func:`~kingdom.workflow.engine.run_engine` runs them; one engine per store, or several that share it
 ``commands``   pause, resume, … from a process that is not the engine
 ``overview``   everything about one workflow, as a document
 ``templates``  plans as YAML files

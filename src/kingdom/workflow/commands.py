@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.bus import BusError, Envelope, Reject, Worker
-from kingdom.workflow.errors import WorkflowError
+from kingdom.bus import BusError, Envelope, Reject, Retry, Worker
+from kingdom.workflow.errors import HeldElsewhere, WorkflowError
 
 if TYPE_CHECKING:
     from kingdom.bus import EventBus
@@ -26,6 +26,7 @@ CommandHandler = Callable[..., Awaitable[object]]
 _FIRST_POLL_SECONDS: Final = 0.02  # between the first two polls of a command's status; the pause then grows
 _MAX_POLL_SECONDS: Final = 0.5
 _CARRY_SECONDS: Final = 600.0  # for a command that this process carries out itself
+_ELSEWHERE_SECONDS: Final = 0.2  # before a command is left to the engine that holds its workflow
 _REFUSED_KEPT_SECONDS: Final = 86400.0  # before a refused command is purged
 
 
@@ -135,6 +136,8 @@ def _bus_handler(handler: CommandHandler) -> Callable[[Envelope], Awaitable[None
         payload = envelope.payload
         try:
             await handler(payload["workflowId"], **payload["arguments"])
+        except HeldElsewhere as error:  # that engine claims it
+            raise Retry(str(error), after=_ELSEWHERE_SECONDS) from error
         except (BusError, asyncio.CancelledError):
             raise  # the store is unavailable, or we stop: the command is retried
         except WorkflowError as error:

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TypeAlias
+from pathlib import Path
+from typing import Final, TypeAlias
 
 from kingdom.bus.envelope import new_event_id
 from kingdom.workflow.domain.events import DomainEvent
@@ -29,6 +30,8 @@ from kingdom.workflow.store import open_store
 from kingdom.workflow.store.transactions import WorkflowTransaction
 
 log = logging.getLogger("kingdom.workflow")
+WORKFLOW: Final = "Workflow"
+"""The type of aggregate under which the events of a workflow are recorded."""
 Effect: TypeAlias = Callable[[], Awaitable[None]]
 MakeServices: TypeAlias = "Callable[[WorkflowStore, Clock], ExternalServices]"
 
@@ -97,6 +100,7 @@ class WorkflowContext:
     ids: Ids
     land: Callable[[str], Awaitable[None]] | None = None  # lands a completed workflow that says so; see open_home
     question_hours: float | None = 24.0  # until a question gets its default; None: somebody else sees to that
+    lease_file: Path | None = None  # where agents see until when they may go on, if engines share the store
     locks: WorkflowLocks = field(default_factory=WorkflowLocks)
     counters: EngineCounters = field(default_factory=EngineCounters)
 
@@ -152,7 +156,7 @@ class UnitOfWork:
 
 def workflow_event(workflow_id: str, event: DomainEvent, attempt: int | None = None) -> RecordedEvent:
     """Return the event with a workflow as its aggregate."""
-    return RecordedEvent(event, "Workflow", workflow_id, attempt)
+    return RecordedEvent(event, WORKFLOW, workflow_id, attempt)
 
 
 # ── wiring ────────────────────────────────────────────────────────────────────────────────────────────────────────

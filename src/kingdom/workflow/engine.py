@@ -10,54 +10,37 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from kingdom.bus.errors import BusError
 from kingdom.bus.eventbus import redact_url
 from kingdom.workflow.commands import CommandHandler, command_worker, prepare_commands
 from kingdom.workflow.context import WorkflowContext, log
-from kingdom.workflow.domain.resources import Checkpoint, WorkTree
-from kingdom.workflow.domain.statuses import (
-    AgentStatus,
-    QueryStatus,
-    ReportStatus,
-    TaskStatus,
-    WorkflowStatus,
-    WorkStatus,
-    WorkTreeStatus,
-)
-from kingdom.workflow.domain.work import Work
 from kingdom.workflow.errors import WorkflowError
-from kingdom.workflow.event_queues import ENGINE_WORKER, EventQueues
+from kingdom.workflow.event_queues import EventQueues
+from kingdom.workflow.lease_keeper import HeldCommands, LeaseKeeper
 from kingdom.workflow.ports import EngineLock, WorkflowStore
+from kingdom.workflow.recovery import Recovery
 from kingdom.workflow.store.transactions import STREAM
 from kingdom.workflow.usecases.lifecycle import (
-    CannotResume,
     answer_workflow,
     cancel_workflow,
     delete_workflow,
-    finish_resume,
     pause_workflow,
-    prepare_workflow,
     resume_workflow,
     start_workflow,
 )
-from kingdom.workflow.usecases.resources import trees_of
-from kingdom.workflow.usecases.steps import begin_work, deliver_query, may_be_alive, stop_agent, write_report
+from kingdom.workflow.usecases.takeover import admit_command
+
+if TYPE_CHECKING:
+    from kingdom.workflow.store.holds import EngineHolds
 
 _EVENTS_PER_LOOK: Final = 200
 _MIN_LOOK_SECONDS: Final = 0.02  # between two looks at the store for events of other processes
 _LOCK_RETRY_SECONDS: Final = 0.1
-_HANDLED_KEPT_SECONDS: Final = 7 * 86400.0  # for handled events on the bus; `wf_event` keeps them longer
-_KNOWN_TREE_STATUSES: Final = (
-    WorkTreeStatus.CREATING,
-    WorkTreeStatus.READY,
-    WorkTreeStatus.FAILED,
-    WorkTreeStatus.PENDING_RELEASE,
-)
 
 
 # ── one engine per store ──────────────────────────────────────────────────────────────────────────────────────────
@@ -86,7 +69,8 @@ class EngineLease:
             seconds = max(0, int(time.time() - since))
             raise EngineAlreadyRunning(
                 f"an engine runs on {redact_url(self._store.bus.url)} already: {owner}, for {seconds} s. "
-                "There is one for each store; stop that one first, or give this one another store"
+                "There is one for each store; stop that one first, give this one another store, or let engines of "
+                "several machines share a PostgreSQL store (git.checkpoint_remote)"
             )
         self.epoch = await self._store.record_engine(self.owner, time.time())
 
@@ -119,6 +103,7 @@ class WorkflowEngine:
         self._grace = grace
         self._wake = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self._undo: list[Callable[[], None]] = []
         self._look_lock = asyncio.Lock()
 
@@ -138,16 +123,23 @@ class WorkflowEngine:
         self._undo.append(store.on_publish(self._queues.add))
         store.inline = self._queues.inline
         self._undo.append(self._stop_inline)
+        keeper = None if store.holds is None else LeaseKeeper(self.context, store.holds, self._queues.fail)
+        if keeper is not None:
+            keeper.note()
+            await keeper.adopt()
+            self._keeping = asyncio.create_task(keeper.run(), name="workflow-engine-lease")
         await Recovery(self.context).run(self.idle)
+        if keeper is not None:
+            keeper.take_over_others()
         self._queues.handles_inline = True
         self._undo.append(store.bus.subscribe(STREAM, self._wake.set))
         self._looking = asyncio.create_task(self._look_for_ever(), name="workflow-engine-look")
 
     async def __aexit__(self, *_: object) -> None:
         self._undo_all()
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait([self._looking])
+        for task in filter(None, (self._looking, self._keeping)):
+            task.cancel()
+            await asyncio.wait([task])
         await self._queues.close(self._grace)
         await self._lease.release()
 
@@ -167,8 +159,8 @@ class WorkflowEngine:
     def abandon(self) -> None:
         """Stop at once, as if killed: nothing is finished or recorded. For tests."""
         self._undo_all()
-        if self._looking is not None:
-            self._looking.cancel()
+        for task in filter(None, (self._looking, self._keeping)):
+            task.cancel()
         if hasattr(self, "_queues"):
             self._queues.abandon()
         self._lease.drop()
@@ -202,116 +194,31 @@ class WorkflowEngine:
 
     async def _look(self) -> int:
         """Queue events that are in the store and not in memory; return how many."""
+        store, known = self.context.store, self._queues.known
         async with self._look_lock:
-            records = await self.context.store.bus.peek(STREAM, limit=_EVENTS_PER_LOOK, skip=self._queues.known)
-            fresh = [record.envelope for record in records if record.envelope.event_id not in self._queues.known]
+            if store.holds is not None:
+                return await self._look_for_own(store.holds)
+            records = await store.bus.peek(STREAM, limit=_EVENTS_PER_LOOK, skip=known)
+            fresh = [record.envelope for record in records if record.envelope.event_id not in known]
             self._queues.add(fresh, polled=True)
             return len(fresh)
 
-
-# ── recovery ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Recovery:
-    """Brings every workflow that a former engine left to where it can go on. Runs once, when an engine starts.
-
-    Every step may be cut off by a crash and repeated.
-    """
-
-    def __init__(self, context: WorkflowContext) -> None:
-        self._context = context
-
-    async def run(self, drain: Callable[[], Awaitable[None]]) -> None:
-        """Recover; ``drain`` handles everything that waits on the bus."""
-        context = self._context
-        context.delivered = set()
-        try:
-            await self._release_events()
-            trees, running, left = await self._find_left()
-            await context.git.prune(trees)
-            await context.agents.recover(running)
-            for work in left:
-                await stop_agent(context, work)
-            await self._undo_checkpoints()
-            await self._finish_transitions()
-            for work in running:
-                if work.agent_status is AgentStatus.STARTING:
-                    await begin_work(context, work)
-            await drain()
-            await self._resend()
-        finally:
-            context.delivered = None
-
-    async def _release_events(self) -> None:
-        bus = self._context.store.bus
-        await bus.release(await bus.recall(STREAM, worker=ENGINE_WORKER))
-        await bus.purge(_HANDLED_KEPT_SECONDS, stream=STREAM)
-
-    async def _find_left(self) -> tuple[list[WorkTree], list[Work], list[Work]]:
-        """Return the known worktrees, the running works, and the other works whose agent may still run."""
-        async with self._context.store.transaction() as tx:
-            trees = await tx.work_trees.with_status(*_KNOWN_TREE_STATUSES)
-            works = await tx.works.with_status(
-                WorkStatus.RUNNING, WorkStatus.PAUSED, WorkStatus.WAITING, WorkStatus.FAILED
-            )
-        running = [work for work in works if work.status is WorkStatus.RUNNING]
-        left = [
-            work
-            for work in works
-            if work.status is not WorkStatus.RUNNING and (may_be_alive(work) or work.agent_status is AgentStatus.ERROR)
-        ]
-        return trees, running, left
-
-    async def _undo_checkpoints(self) -> None:
-        """Undo unfinished checkpoints of attempts that are over: nobody will finish them."""
-        orphans: list[tuple[Checkpoint, list[WorkTree]]] = []
-        async with self._context.store.transaction() as tx:
-            for point in await tx.checkpoints.with_status("OPEN"):
-                workflow = await tx.workflows.get(point.workflow_id)
-                work = await tx.works.find(point.work_id)
-                if work is None or work.attempt != point.work_attempt or workflow.is_over:
-                    trees = await tx.work_trees.of_workflow(workflow.id)
-                    orphans.append((point, [] if work is None else trees_of(work, trees)))
-        for point, trees in orphans:
-            await self._context.git.undo(point, trees)
-            async with self._context.store.transaction() as tx:
-                await tx.checkpoints.delete(point.id)
-
-    async def _finish_transitions(self) -> None:
-        """Finish workflows that are PREPARING or RESUMING."""
-        async with self._context.store.transaction() as tx:
-            between = await tx.workflows.with_status(WorkflowStatus.PREPARING, WorkflowStatus.RESUMING)
-        for workflow in between:
-            async with self._context.locks.of(workflow.id):
-                if workflow.status is WorkflowStatus.PREPARING:
-                    await prepare_workflow(self._context, workflow.id)
-                else:
-                    with contextlib.suppress(CannotResume):  # it is paused then, with the reason
-                        await finish_resume(self._context, workflow.id)
-
-    async def _resend(self) -> None:
-        """Send queries and reports that are recorded as sent but that this engine gave to no agent."""
-        async with self._context.store.transaction() as tx:
-            works = await tx.works.with_status(WorkStatus.RUNNING)
-        for work in works:
-            async with self._context.locks.of(work.workflow_id):
-                await self._resend_work(work.id)
-
-    async def _resend_work(self, work_id: str) -> None:
-        async with self._context.store.transaction() as tx:
-            work = await tx.works.find(work_id)
-            if work is None or work.status is not WorkStatus.RUNNING:
-                return
-            workflow = await tx.workflows.get(work.workflow_id)
-            task = work.current_task
-            report = await tx.reports.find(task.report_id) if task is not None and task.report_id else None
-        delivered = self._context.delivered or set()
-        if task is None or task.status is not TaskStatus.RUNNING or (task.id, task.attempt) in delivered:
-            return
-        if task.query_status in (QueryStatus.SENT, QueryStatus.PROCESSING):
-            await deliver_query(self._context, workflow, work, task)
-        elif report is not None and task.report_status is ReportStatus.GENERATING:
-            await write_report(self._context, work, task, report)
+    async def _look_for_own(self, holds: EngineHolds) -> int:
+        """Queue events of workflows that this engine holds, or that nobody holds, past those of other engines."""
+        queues, seen, found = self._queues, set(self._queues.known), 0
+        while records := await self.context.store.bus.peek(STREAM, limit=_EVENTS_PER_LOOK, skip=seen):
+            fresh = [record.envelope for record in records if record.envelope.event_id not in queues.known]
+            strange = {
+                str(one.aggregate_id) for one in fresh if not queues.is_mine(one.aggregate_type, one.aggregate_id)
+            }
+            await holds.claim(strange)
+            mine = [one for one in fresh if queues.is_mine(one.aggregate_type, one.aggregate_id)]
+            queues.add(mine, polled=True)
+            found += len(mine)
+            seen.update(record.envelope.event_id for record in records)
+            if len(records) < _EVENTS_PER_LOOK:
+                break
+        return found
 
 
 # ── commands of other processes ───────────────────────────────────────────────────────────────────────────────────
@@ -319,14 +226,24 @@ class Recovery:
 
 def command_handlers(context: WorkflowContext) -> dict[str, CommandHandler]:
     """Return the use case of each command type."""
-    return {
-        "StartWorkflow": partial(start_workflow, context),
-        "PauseWorkflow": partial(pause_workflow, context),
-        "ResumeWorkflow": partial(resume_workflow, context),
-        "AnswerWorkflow": partial(answer_workflow, context),
-        "CancelWorkflow": partial(cancel_workflow, context),
-        "DeleteWorkflow": partial(delete_workflow, context),
-    }
+    return {kind: partial(_carry_out, context, kind) for kind in _USE_CASES}
+
+
+_USE_CASES: Final[dict[str, CommandHandler]] = {
+    "StartWorkflow": start_workflow,
+    "PauseWorkflow": pause_workflow,
+    "ResumeWorkflow": resume_workflow,
+    "AnswerWorkflow": answer_workflow,
+    "CancelWorkflow": cancel_workflow,
+    "DeleteWorkflow": delete_workflow,
+}
+
+
+async def _carry_out(context: WorkflowContext, kind: str, workflow_id: str, **arguments: Any) -> None:
+    await admit_command(context, kind, workflow_id, arguments)
+    await _USE_CASES[kind](context, workflow_id, **arguments)
+    if kind == "DeleteWorkflow" and context.store.holds is not None:
+        await context.store.holds.forget(workflow_id)
 
 
 @asynccontextmanager
@@ -338,8 +255,9 @@ async def run_engine(context: WorkflowContext, *, patience: float = 1.0) -> Asyn
     """
     async with AsyncExitStack() as stack:
         engine = await _start_engine(stack, context, patience)
-        await prepare_commands(context.store.bus)
-        worker = command_worker(context.store.bus, command_handlers(context))
+        bus, holds = context.store.bus, context.store.holds
+        await prepare_commands(bus)
+        worker = command_worker(bus if holds is None else HeldCommands(bus, holds), command_handlers(context))
         working = asyncio.create_task(worker.run(), name="workflow-engine-commands")
         try:
             yield engine

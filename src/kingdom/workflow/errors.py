@@ -55,6 +55,12 @@ class StoreError(WorkflowError):
     code = "SYS_STORE"
 
 
+class HeldElsewhere(WorkflowError):
+    """The engine of another machine holds the workflow, and runs."""
+
+    code = "WFL_HELD_ELSEWHERE"
+
+
 class ConcurrentChange(WorkflowError):
     """Another transaction changed an item between reading and writing it. Read it again and retry."""
 

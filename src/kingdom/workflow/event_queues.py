@@ -7,6 +7,7 @@ follow the commit; a crash may lose them, and recovery repeats them from the sto
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -14,16 +15,17 @@ from typing import Final
 from kingdom.bus import Envelope, RetryPolicy
 from kingdom.bus.errors import BusError
 from kingdom.bus.handlers import classify_failure
-from kingdom.workflow.context import Effect, UnitOfWork, WorkflowContext, log
+from kingdom.workflow.context import WORKFLOW, Effect, UnitOfWork, WorkflowContext, log
 from kingdom.workflow.domain.events import CATALOG
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.errors import ConcurrentChange, StoreError
 from kingdom.workflow.handlers import HANDLERS, Handler, IncomingEvent
-from kingdom.workflow.ports import RecordedEvent
+from kingdom.workflow.ports import RecordedEvent, WorkflowStore
+from kingdom.workflow.store.holds import EngineReplaced
 from kingdom.workflow.store.transactions import STREAM, WorkflowTransaction
 from kingdom.workflow.usecases.steps import halt
 
-ENGINE_WORKER: Final = "workflow-engine"
+_ENGINE_WORKER: Final = "workflow-engine"
 _MAX_BATCH_EVENTS: Final = 16  # events of one workflow in one transaction
 _OUTAGE_RETRY: Final = RetryPolicy(base=0.1, factor=2, cap=15, jitter=0.2)  # while the store is unavailable or full
 
@@ -68,9 +70,12 @@ class EventQueues:
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def add(self, envelopes: list[Envelope], *, polled: bool = False) -> None:
-        """Queue events behind those of their workflow; ``polled``: they were found by polling the store."""
+        """Queue events behind those of their workflow; ``polled``: they were found by polling the store.
+
+        Events of workflows that another engine holds stay in the store.
+        """
         for envelope in envelopes:
-            if envelope.event_id in self.known:
+            if envelope.event_id in self.known or not self.is_mine(envelope.aggregate_type, envelope.aggregate_id):
                 continue
             self.known.add(envelope.event_id)
             incoming = incoming_event(envelope)
@@ -84,6 +89,11 @@ class EventQueues:
         queue.task = asyncio.get_running_loop().create_task(self._run(queue), name=f"events-{queue.aggregate_id}")
         self._idle.clear()
         return queue
+
+    def is_mine(self, aggregate_type: str | None, aggregate_id: str | None) -> bool:
+        """Whether this engine handles the events of an aggregate: one of a workflow that it holds, or no workflow."""
+        holds = self._context.store.holds
+        return holds is None or aggregate_type != WORKFLOW or holds.is_mine(str(aggregate_id))
 
     @property
     def busy(self) -> bool:
@@ -134,6 +144,8 @@ class EventQueues:
         queue = self._queues.get(recorded.aggregate_id)
         if queue is not None and queue.unit is not None and queue.unit.tx is tx:
             return await self._follow(queue, queue.unit, handler, incoming)
+        if not self.is_mine(recorded.aggregate_type, recorded.aggregate_id):
+            return False
         waits = queue is not None or recorded.aggregate_id in self._held_back
         if not self.handles_inline or not alone or handler.has_prelude or waits:
             return False
@@ -185,7 +197,7 @@ class EventQueues:
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - nobody awaits this task: report the error through `broken`
-            self._break(error)
+            self.fail(error)
         finally:
             self._forget(queue)
             del self._queues[queue.aggregate_id]
@@ -194,8 +206,8 @@ class EventQueues:
             if queue.polled:  # the events behind these were not polled yet
                 self._look(0.0)
 
-    def _break(self, error: BaseException) -> None:
-        """Report a bug (not a failed event): the engine must not look as if it worked."""
+    def fail(self, error: BaseException) -> None:
+        """Report what broke the engine, a bug or a lost lease: it must not look as if it worked."""
         log.critical("the engine broke", exc_info=error)
         if not self.broken.done():
             self.broken.set_exception(error)
@@ -218,6 +230,8 @@ class EventQueues:
             self._look(0.0)
         except (StoreError, BusError) as error:
             await self._wait_for_store(queue, error)
+        except EngineReplaced:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever a handler raises counts as a failure of the event
             if len(batch) > 1:  # handle them one by one to find the one that fails
                 self._put_back(queue)
@@ -272,7 +286,7 @@ class EventQueues:
         verdict = classify_failure(error)
         name = type(incoming.event).__name__
         for delivery in await bus.claim(
-            STREAM, worker=ENGINE_WORKER, ids=[incoming.event_id], lease=60, max_attempts=10**6
+            STREAM, worker=engine_worker(self._context.store), ids=[incoming.event_id], lease=60, max_attempts=10**6
         ):
             if delivery.attempt < self._retry.max_attempts:
                 delay = self._retry.delay(delivery.attempt)
@@ -289,6 +303,13 @@ class EventQueues:
             workflow = await unit.tx.workflows.find(workflow_id)
             if workflow is not None and workflow.status is WorkflowStatus.RUNNING:
                 await halt(self._context, unit, workflow, reason, fail=False)
+
+
+def engine_worker(store: WorkflowStore) -> str:
+    """Return the name under which the engine of this process claims from the bus."""
+    if store.holds is None:
+        return _ENGINE_WORKER
+    return f"{_ENGINE_WORKER}-{hashlib.sha256(store.holds.home.encode()).hexdigest()[:12]}"
 
 
 def incoming_event(envelope: Envelope) -> IncomingEvent:

@@ -31,6 +31,7 @@ class WorkflowHome:
         self.store = store or f"sqlite://{self.database}"
         self._elsewhere = store is not None
         self.log = self.root / "engine.log"
+        self.lease = self.root / "engine.lease"  # until when agents may go on, if engines share the store
         self.settings = self.root / "settings.yaml"  # outside a court, where system.yaml has them
         self.workspaces = self.root / "workspaces"
         self.agents = self.root / "agents"
@@ -58,6 +59,7 @@ def git_service(home: WorkflowHome, clock: Clock, settings: GitSettings | None =
         clock=clock,
         identity=settings.identity,
         max_file_bytes=settings.max_file_mb * MIB,
+        checkpoint_remote=settings.checkpoint_remote,
     )
 
 
@@ -88,7 +90,7 @@ async def open_home(
     # Imported here: they take a while, and a process that only reads a home needs none of them.
     from kingdom.workflow.adapters.agent_loading import LoadedAgents
     from kingdom.workflow.adapters.queries import QueryTemplates
-    from kingdom.workflow.adapters.slots import AgentSlots, agent_slots_from
+    from kingdom.workflow.adapters.slots import AgentSlots, agent_slots_from, lease_seconds_from
     from kingdom.workflow.adapters.workspaces import Workspaces
     from kingdom.workflow.context import ExternalServices, open_context
 
@@ -112,6 +114,7 @@ async def open_home(
             sandbox=sandbox,
             git_identity=None if git is None else git.agents_identity,
             on_refusal=None if journal is None else _refusals_to(journal),
+            lease=home.lease if git is not None and git.checkpoint_remote is not None else None,
         )
         mcp, files = WorkMcpFiles(home.mcp, environ), RunFiles(home.runs, home.sessions)
         return RunnerAgentClient(store, runner, workspaces, mcp, slots=AgentSlots(slots), files=files)
@@ -122,6 +125,9 @@ async def open_home(
         return ExternalServices(made[0], git_service(home, clock, git), workspaces, QueryTemplates(store))
 
     async with open_context(home.store, outside) as parts:
+        if git is not None and git.checkpoint_remote is not None:
+            parts.store.share(home.root, lease_seconds_from(environ))
+            parts.lease_file = home.lease
 
         async def land(workflow_id: str) -> None:
             await lander(home, parts.store, parts.clock, git).land_when_completed(workflow_id)

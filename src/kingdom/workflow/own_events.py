@@ -57,6 +57,8 @@ async def own_events_handled(context: WorkflowContext, *, has_lease: bool = Fals
 async def _handle_events(context: WorkflowContext, aggregate_ids: Collection[str]) -> None:
     """Handle the waiting events of some aggregates. One that fails stays for the engine, with its retries."""
     queues = EventQueues(context, lambda _: None)
+    if context.store.holds is not None:
+        await context.store.holds.claim(aggregate_ids)
     seen: set[str] = set()  # also events of others: they are read once
     while records := await context.store.bus.peek(STREAM, limit=_EVENTS_PER_LOOK, skip=seen):
         seen.update(record.envelope.event_id for record in records)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kingdom.bus import Envelope, EventBus
@@ -15,6 +16,7 @@ from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import Workflow
 
 if TYPE_CHECKING:
+    from kingdom.workflow.store.holds import EngineHolds, Holder
     from kingdom.workflow.store.transactions import InlineHandler, WorkflowTransaction
 
 
@@ -33,6 +35,7 @@ class WorkflowStore(Protocol):
 
     bus: EventBus
     inline: InlineHandler | None  # handles events in the transaction that records them; set by an engine
+    holds: EngineHolds | None  # which workflows the engine of this process holds; None: all, if it runs
 
     def transaction(self) -> AbstractAsyncContextManager[WorkflowTransaction]:
         """Open a transaction: commit at the end of the block, roll back if it raises."""
@@ -46,11 +49,17 @@ class WorkflowStore(Protocol):
     async def last_event_number(self, workflow_id: str | None) -> int:
         """Return the sequence number of a workflow's last event, or the last position of all; 0 if there is none."""
 
+    def share(self, home: Path, seconds: float) -> None:
+        """Let an engine of this home run beside those of other homes, with leases of ``seconds``, if it can be."""
+
     async def lock_engine(self) -> EngineLock | None:
         """Take the engine lock; return None if another process has it."""
 
     async def engine_running(self) -> bool:
         """Return whether a process has the engine lock."""
+
+    async def holder(self, workflow_id: str) -> Holder | None:
+        """Return the engine that holds a workflow, if engines share the store."""
 
     async def record_engine(self, owner: str, now: float) -> int:
         """Record who has the lock; return how many have had it."""
@@ -119,6 +128,12 @@ class AgentClient(Protocol):
     async def forget(self, work_id: str) -> None:
         """Delete the files of a Work's runs, for a workflow that is deleted. The cost stays in the ledger."""
 
+    async def works_here(self) -> set[str]:
+        """Return the ids of the works that have runs on this machine."""
+
+    async def stop_others(self, work_ids: Container[str], reason: str) -> None:
+        """Stop every run on this machine that is of none of these works. Nothing is recorded."""
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedTree:
@@ -126,6 +141,7 @@ class PreparedTree:
 
     path: str
     branch: str
+    started_at: str | None = None  # the commit its branch started from
 
 
 class GitService(Protocol):
@@ -148,6 +164,9 @@ class GitService(Protocol):
 
         What would be lost is kept first; return those rescue refs by git id.
         """
+
+    def is_here(self, tree: WorkTree) -> bool:
+        """Whether this machine has the files of a worktree, or it has none."""
 
     async def release(self, tree: WorkTree, *, delete_branch: bool = False) -> None:
         """Remove a worktree if it exists; uncommitted work is kept under a rescue ref."""
@@ -185,6 +204,12 @@ class WorkFiles(Protocol):
 
     async def copy(self, source: WorkSpace, target: WorkSpace) -> None:
         """Copy a workspace to one of another workflow. May be repeated."""
+
+    async def read_report(self, path: str) -> str:
+        """Return the text of a report."""
+
+    async def write_report(self, space: WorkSpace, task: Task, text: str) -> str:
+        """Write the report of a task that another machine has; return its path. May be repeated."""
 
 
 class QueryRenderer(Protocol):

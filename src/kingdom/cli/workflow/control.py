@@ -171,8 +171,9 @@ def rm(workflow: str, yes: bool, home: Path | None, store: str | None, json: boo
 def engine(home: Path | None, store: str | None) -> None:
     """Run the engine until Ctrl-C or SIGTERM.
 
-    It continues every running workflow and executes the commands of other processes. Each store has at most one engine.
-    Agents keep running when it stops: the next engine adopts them.
+    It continues every running workflow and executes the commands of other processes. Each store has at most one engine,
+    unless engines of several machines share it (git.checkpoint_remote). Agents keep running when it stops: the next
+    engine adopts them.
     """
     place = find_workflow_home(home, store)
     run_async(lambda: _run_engine(place))

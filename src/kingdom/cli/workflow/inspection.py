@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.overview import WorkflowOverview
     from kingdom.workflow.ports import WorkflowStore
     from kingdom.workflow.rescues import KeptWork
+    from kingdom.workflow.store.holds import Holder
     from kingdom.workflow.store.transactions import WorkflowTransaction
 
 _EVENTS_PER_PAGE = 500
@@ -113,12 +114,12 @@ def show(workflow: str, plan: bool, home: Path | None, store: str | None, json: 
         _print_plan(workflow, home, store, json=json)
         return
     place = find_workflow_home(home, store)
-    found, engine, kept = with_store(home, store, lambda opened: _read_whole(place, opened, workflow))
+    found, engine, holder, kept = with_store(home, store, lambda opened: _read_whole(place, opened, workflow))
     if json:
-        rescues = [one.document() for one in kept]
-        output.print_json(found.document() | {"engineRunning": engine, "rescues": rescues})
+        more = {"engineRunning": engine, "heldBy": holder and holder.home, "rescues": [one.document() for one in kept]}
+        output.print_json(found.document() | more)
         return
-    print_overview(found, engine=engine)
+    print_overview(found, engine=engine, holder=holder)
     if kept:
         output.say()
         print_rescues(kept)
@@ -136,8 +137,8 @@ def _print_plan(word: str, home: Path | None, store: str | None, *, json: bool) 
 
 async def _read_whole(
     place: WorkflowHome, store: WorkflowStore, word: str
-) -> tuple[WorkflowOverview, bool, list[KeptWork]]:
-    """Return a workflow, whether an engine runs, and what was dropped of it."""
+) -> tuple[WorkflowOverview, bool, Holder | None, list[KeptWork]]:
+    """Return a workflow, whether an engine runs, the one that holds it, and what was dropped of it."""
     from kingdom.gitops import GitError
     from kingdom.workflow.home import git_service
     from kingdom.workflow.rescues import read_rescues
@@ -146,7 +147,7 @@ async def _read_whole(
     kept: list[KeptWork] = []
     with contextlib.suppress(GitError):  # of a damaged clone; verify reports it
         kept = await read_rescues(store, git_service(place, utc_now), overview.workflow)
-    return overview, await store.engine_running(), kept
+    return overview, await store.engine_running(), await store.holder(overview.workflow.id), kept
 
 
 async def read_overview(store: WorkflowStore, word: str) -> WorkflowOverview:
@@ -158,8 +159,8 @@ async def read_overview(store: WorkflowStore, word: str) -> WorkflowOverview:
         return await WorkflowOverview.read(tx, await find_workflow(tx, word))
 
 
-def print_overview(found: WorkflowOverview, *, engine: bool = True) -> None:
-    """Print a workflow; ``engine``: whether one runs."""
+def print_overview(found: WorkflowOverview, *, engine: bool = True, holder: Holder | None = None) -> None:
+    """Print a workflow; ``engine``: whether one runs; ``holder``: the one that holds it, if several share the store."""
     from kingdom.cli.workflow.view import COLUMNS, overview_rows
 
     workflow = found.workflow
@@ -168,6 +169,7 @@ def print_overview(found: WorkflowOverview, *, engine: bool = True) -> None:
         ("name", workflow.name),
         ("status", workflow.status + (f": {workflow.reason}" if workflow.reason else "")),
         ("engine", None if engine or not workflow.is_active else f"none runs: {NO_ENGINE_ADVICE}"),
+        ("machine", holder and holder.home + ("" if holder.alive else ": its engine is gone")),
         ("issue", workflow.issue_key),
         ("template", workflow.template_id),
         ("forked from", workflow.forked_from),

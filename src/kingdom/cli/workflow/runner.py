@@ -46,6 +46,7 @@ async def execute(context: WorkflowContext, request: CommandRequest) -> None:
     """
     from kingdom.workflow.commands import CommandPending, send_command, wait_for_command
     from kingdom.workflow.engine import EngineAlreadyRunning, EngineLease
+    from kingdom.workflow.errors import HeldElsewhere
 
     lease, bus, sent = EngineLease(context.store), context.store.bus, None
     deadline = asyncio.get_running_loop().time() + _COMMAND_SECONDS
@@ -65,8 +66,13 @@ async def execute(context: WorkflowContext, request: CommandRequest) -> None:
             return
     try:
         await _execute_here(context, request, sent)
+    except HeldElsewhere:
+        sent = await send_command(bus, request.kind, request.workflow_id, **request.arguments)
+    else:
+        return
     finally:
         await lease.release()
+    await wait_for_command(bus, sent, _COMMAND_SECONDS)
 
 
 async def _execute_here(context: WorkflowContext, request: CommandRequest, sent: SentCommand | None) -> None:
@@ -259,6 +265,8 @@ async def _wait_for_other_workflows(store: WorkflowStore, broken: asyncio.Task[N
     while not stop.is_set():
         async with store.reading() as tx:
             active = await tx.workflows.with_status(*WORKFLOW_ACTIVE_STATUSES)
+        if (holds := store.holds) is not None:  # others have engines of their own
+            active = [workflow for workflow in active if holds.is_mine(workflow.id)]
         if not active:
             return
         if not printed:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from kingdom.base.files import read_object, write_json
 from kingdom.base.inotify import CREATE, DELETE, MODIFY, MOVED_FROM, MOVED_TO, FileWatcher
+from kingdom.base.uptime import uptime
 from kingdom.bus import BusError
 from kingdom.court.config import MACHINE_FILE
 from kingdom.court.errors import CourtError, NotLeading
 from kingdom.court.machines.database import CourtDatabase
 from kingdom.court.machines.lead import RENEW_SECONDS, LeadTable
-from kingdom.court.machines.own_lead import OwnLead, holder_id, lease_end, uptime, write_lead
+from kingdom.court.machines.own_lead import OwnLead, holder_id, lease_end, write_lead
 from kingdom.court.machines.replica import Replica, is_shared, shared_folders
 from kingdom.court.soldiers import all_soldiers
 from kingdom.court.supervisor.record import running_supervisor

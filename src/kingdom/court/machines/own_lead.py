@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kingdom.agents.processes import boot_id
 from kingdom.base.files import read_object, write_json, write_once
+from kingdom.base.uptime import uptime
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,12 +40,6 @@ class OwnLead:
     def sure(self) -> bool:
         """Whether no other machine can lead now."""
         return self.leading and (not self.shared or uptime() < self.until)
-
-
-def uptime() -> float:
-    """Return the seconds since the machine was started; time in which it was suspended counts."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 def lease_end(asked: float) -> float:

@@ -19,7 +19,7 @@ from kingdom.workflow.adapters.slots import AgentSlots
 from kingdom.workflow.domain.statuses import QueryStatus, ReportStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from kingdom.agents.port import AgentEvent, Agents
     from kingdom.workflow.adapters.environment import WorkEnvironment, WorkMcpFiles
@@ -108,6 +108,26 @@ class RunnerAgentClient:
         """Delete the files of a Work's runs; none may run any more."""
         if self._files is not None:
             await self._files.remove(work_id)
+
+    async def works_here(self) -> set[str]:
+        """Return the ids of the works that have runs on this machine."""
+        found = [] if self._files is None else await self._files.list()
+        return {run_id.partition(".")[0] for run_id in found}
+
+    async def stop_others(self, work_ids: Container[str], reason: str) -> None:
+        """Stop every run on this machine that is of none of these works, also those of a former engine."""
+        watched = [(run, task) for run, task in self._runs.values() if run.work.id not in work_ids]
+        await asyncio.gather(*(run.stop(reason) for run, _ in watched))
+        for run_id in [] if self._files is None else await self._files.list():
+            if run_id.partition(".")[0] in work_ids:
+                continue
+            try:
+                found = await self._agents.adopt(run_id)
+            except AgentsError as error:
+                log.warning("run %s cannot be found again: %s", run_id, error)
+                continue
+            if found is not None:
+                await found.stop(reason)
 
     async def close(self) -> None:
         """Detach from all runs: those with a process go on, and the next engine finds them."""

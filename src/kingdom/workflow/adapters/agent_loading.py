@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from kingdom.workflow.adapters.agent_client import RunnerAgentClient
     from kingdom.workflow.domain.work import Report, Task, Work
@@ -49,6 +49,14 @@ class LoadedAgents:
     async def forget(self, work_id: str) -> None:
         """Delete the files of a Work's runs."""
         await (await self._client()).forget(work_id)
+
+    async def works_here(self) -> set[str]:
+        """Return the ids of the works that have runs on this machine."""
+        return await (await self._client()).works_here()
+
+    async def stop_others(self, work_ids: Container[str], reason: str) -> None:
+        """Stop every run on this machine that is of none of these works."""
+        await (await self._client()).stop_others(work_ids, reason)
 
     async def close(self) -> None:
         """Detach from all runs."""

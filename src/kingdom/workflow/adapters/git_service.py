@@ -32,6 +32,7 @@ from kingdom.gitops import (
 )
 from kingdom.gitops.access import check_repository
 from kingdom.gitops.landing import LandedHistory, landed_history, landed_ref
+from kingdom.gitops.names import is_hash
 from kingdom.gitops.repository import ORIGIN_REFS
 from kingdom.gitops.reset import list_rescues, restore
 from kingdom.gitops.worktree import snapshot
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from kingdom.gitops import Clock, Clone, Commit, Conflict, FileDiff, Worktree
     from kingdom.gitops import GitRunner as GitProgram
+    from kingdom.gitops.checkpoint_remote import CheckpointRemote
     from kingdom.gitops.landing import Describe, Squash
     from kingdom.gitops.reset import Rescue
     from kingdom.gitops.worktrees import ExistingBranch
@@ -112,8 +114,11 @@ class GitopsService:
         identity: CommitAuthor | None = None,
         allow_local: bool = True,
         max_file_bytes: int | None = None,
+        checkpoint_remote: CheckpointRemote | None = None,
     ) -> None:
+        """``checkpoint_remote``: where checkpoints are pushed to, so that another machine can go on from them."""
         self._clock = clock
+        self._remote = checkpoint_remote
         self.identity = identity or CommitAuthor()
         self._clones = Clones(git, folder / "clones", allow_local=allow_local)
         self._worktrees = Worktrees(self._clones, folder, clock=clock, identity=self.identity)
@@ -151,7 +156,7 @@ class GitopsService:
         else:
             ensured = await self._clones.ensure(git.url)
             made = await self._create(ensured.clone, tree, f"{slug(git.name)}-{_tag(tree)}")
-        return PreparedTree(str(made.path), made.branch)
+        return PreparedTree(str(made.path), made.branch, made.base)
 
     async def release(self, tree: WorkTree, *, delete_branch: bool = False) -> None:
         """Remove a worktree if it exists; its branch stays unless it is to go, too.
@@ -166,6 +171,8 @@ class GitopsService:
         clone = self._clones.find(git.url)
         if clone.repo.exists():
             await clone.forget(workflow_id)
+            if self._remote is not None:
+                await self._remote.forget(clone, workflow_id)
         await asyncio.to_thread(self._worktrees.forget, workflow_id)
 
     async def rescues(self, git: Git, workflow_id: str) -> list[Rescue]:
@@ -176,6 +183,10 @@ class GitopsService:
     async def restore(self, tree: WorkTree, rescue: Rescue) -> str | None:
         """Set the files of a worktree to those of a rescue; return the rescue ref of what that replaced, if any."""
         return await restore(self._find(tree), rescue.commit, clock=self._clock, identity=self.identity)
+
+    def is_here(self, tree: WorkTree) -> bool:
+        """Whether this machine has the files of a worktree, or it has none."""
+        return tree.path is None or self._find_or_none(tree) is not None
 
     def name_of(self, tree: WorkTree) -> str | None:
         """Return the name under which git knows a worktree, None if it is gone."""
@@ -218,6 +229,7 @@ class GitopsService:
             await self._checkpoints.undo(list(found.values()), mark)
             raise
         by_name = {made.worktree: Committed(made.commit, made.tree) for made in prepared}
+        await _gather_all(self._push(one.clone, checkpoint, by_name[one.name].commit) for one in found.values())
         return {git_id: by_name[worktree.name] for git_id, worktree in found.items()}
 
     async def undo(self, checkpoint: Checkpoint, trees: Sequence[WorkTree]) -> None:
@@ -228,8 +240,9 @@ class GitopsService:
 
     async def keep(self, git: Git, checkpoint: Checkpoint) -> None:
         """Hold the commit of a repository under the ref of a copied checkpoint."""
-        commit = checkpoint.hashes[git.id]
-        await self._checkpoints.keep(self._clones.find(git.url), checkpoint.workflow_id, checkpoint.id, commit)
+        commit, clone = checkpoint.hashes[git.id], self._clones.find(git.url)
+        await self._checkpoints.keep(clone, checkpoint.workflow_id, checkpoint.id, commit)
+        await self._push(clone, checkpoint, commit)
 
     async def verify(
         self,
@@ -344,8 +357,18 @@ class GitopsService:
         if done.rescues:
             _log.warning("ignored files were in the way of a merge into %s: kept as %s", tree.path, done.rescues[0])
 
+    async def _push(self, clone: Clone, checkpoint: Checkpoint, commit: str) -> None:
+        if self._remote is not None:
+            await self._remote.push(clone, checkpoint.workflow_id, checkpoint.id, commit)
+
+    async def _bring(self, clone: Clone, workflow_id: str, commit: str | None) -> None:
+        """Fetch the checkpoints of a workflow if a commit is not here: another machine made it."""
+        if self._remote is not None and is_hash(commit or "") and await clone.commit_of(commit or "") is None:
+            await self._remote.fetch(clone, workflow_id)
+
     async def _reset(self, tree: WorkTree, commit: str | None) -> tuple[str, ...]:
         worktree = await self._mended(self._find(tree))
+        await self._bring(worktree.clone, tree.workflow_id, commit)
         return (await reset(worktree, commit, clock=self._clock, identity=self.identity)).rescues
 
     async def _verify(
@@ -375,8 +398,10 @@ class GitopsService:
         A worktree of the workflow continues where its branch stands. One of a single Work starts at its base: the Work
         is done again.
         """
+        base = tree.base if tree.work_id is not None else tree.started_at or tree.base
+        await self._bring(clone, tree.workflow_id, base)
         branch: ExistingBranch = "continue" if tree.work_id is None else "restart"
-        return await self._worktrees.create(clone, tree.workflow_id, name, tree.base, existing_branch=branch)
+        return await self._worktrees.create(clone, tree.workflow_id, name, base, existing_branch=branch)
 
     async def _mended(self, tree: Worktree) -> Worktree:
         """Return the worktree after restoring a lost clone or folder."""

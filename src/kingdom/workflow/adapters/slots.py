@@ -1,4 +1,4 @@
-"""How many agents may run at once."""
+"""Settings of an engine in the environment: how many agents run at once, and how long its lease lasts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from kingdom.workflow.errors import WorkflowError
+from kingdom.workflow.store.holds import DEFAULT_LEASE_SECONDS
 
 SLOTS_VARIABLE: Final = "KINGDOM_WORKFLOW_AGENTS"
+LEASE_VARIABLE: Final = "KINGDOM_WORKFLOW_LEASE"
+_MIN_LEASE_SECONDS: Final = 2
 _DEFAULT_SLOTS: Final = 8  # an agent takes some hundred MiB and, at times, a core
 
 
@@ -66,3 +69,15 @@ def agent_slots_from(environ: Mapping[str, str]) -> int:
             f"{SLOTS_VARIABLE}={word!r:.40} is invalid: set the number of agents that may run at once, such as 8"
         )
     return int(word)
+
+
+def lease_seconds_from(environ: Mapping[str, str]) -> float:
+    """Return how long the lease of an engine lasts that shares its store; raise :class:`InvalidSetting`."""
+    word = environ.get(LEASE_VARIABLE, "")
+    if not word:
+        return DEFAULT_LEASE_SECONDS
+    if not word.isdecimal() or int(word) < _MIN_LEASE_SECONDS:
+        raise InvalidSetting(
+            f"{LEASE_VARIABLE}={word!r:.40} is invalid: set the seconds, {_MIN_LEASE_SECONDS} or more, such as 60"
+        )
+    return float(word)

@@ -76,6 +76,14 @@ class Workspaces:
         if origin.is_dir():
             await asyncio.to_thread(shutil.copytree, origin, goal, ignore=_special_files, dirs_exist_ok=True)
 
+    async def read_report(self, path: str) -> str:
+        """Return the text of a report."""
+        return await asyncio.to_thread(read_report, self._checked(path))
+
+    async def write_report(self, space: WorkSpace, task: Task, text: str) -> str:
+        """Write the report of a task; return its path. May be repeated."""
+        return str(await asyncio.to_thread(write_report, self._checked(space.path), task, text))
+
     def _checked(self, path: str) -> Path:
         """Return the path if it is below the root; nothing else is ever touched."""
         folder = Path(path)
@@ -229,6 +237,10 @@ class RunFiles:
     def __init__(self, runs: Path, sessions: Path) -> None:
         self._runs = runs
         self._sessions = sessions
+
+    async def list(self) -> list[str]:
+        """Return the ids of all runs that have a folder."""
+        return await asyncio.to_thread(lambda: [path.name for path in _entries(self._runs)])
 
     async def remove(self, work_id: str) -> None:
         """Delete the files of a Work's runs; the ledger with their cost stays. May be repeated."""

@@ -93,12 +93,21 @@ class WorkTree:
     work_id: str | None = None  # for a tree of its own of a Work that may run beside others
     status: WorkTreeStatus = WorkTreeStatus.CREATING
     error: str | None = None
+    started_at: str | None = None  # the commit its branch started from; a copy on another machine starts there, too
     version: int = 0
 
-    def ready(self, path: str, branch: str) -> None:
+    def ready(self, path: str, branch: str, started_at: str | None = None) -> None:
         """Mark it as ready to work in."""
         self._to(WorkTreeStatus.READY)
         self.path, self.branch, self.error = path, branch, None
+        self.started_at = started_at or self.started_at
+
+    def lose(self, reason: str) -> None:
+        """Mark that its files are on a machine that is gone; one that was to be released is."""
+        if self.status is WorkTreeStatus.PENDING_RELEASE:
+            self.released()
+        elif self.status is WorkTreeStatus.READY:
+            self.fail(reason)
 
     def fail(self, error: str) -> None:
         """Mark that it could not be made."""

@@ -190,6 +190,7 @@ class Report:
     status: ReportStatus = ReportStatus.PENDING
     file_path: str | None = None
     error: str | None = None
+    text: str | None = None  # for other machines, if engines share the store
     version: int = 0
 
     def start(self) -> None:
@@ -208,7 +209,7 @@ class Report:
 
     def reset(self) -> None:
         """Start over."""
-        self.status, self.file_path, self.error = ReportStatus.PENDING, None, None
+        self.status, self.file_path, self.error, self.text = ReportStatus.PENDING, None, None, None
 
 
 @dataclass(slots=True)

@@ -153,6 +153,8 @@ class ReportGeneratedHandler(Handler):
             return
         report, (workflow, work, task) = found
         report.complete(event.file_path)
+        if self.context.store.holds is not None:
+            report.text = await self.context.files.read_report(event.file_path)
         await unit.tx.reports.save(report)
         task.finish_report()
         await complete_task(self.context, unit, workflow, work, task)

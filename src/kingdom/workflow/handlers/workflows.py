@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from kingdom.gitops import GitError
+from kingdom.gitops import GitError, RemoteFailed, is_outage
 from kingdom.workflow.context import UnitOfWork
 from kingdom.workflow.domain.events import (
     AgentStopped,
@@ -196,6 +196,10 @@ class WorkCompletedHandler(Handler):
             return None
         try:
             return _CheckpointResult(intent.point.id, await commit_checkpoint(self.context, intent))
+        except RemoteFailed as error:
+            if is_outage(error):
+                raise  # the commits are made; the event is retried until they are pushed, too
+            return _CheckpointResult(None, error=str(error))
         except GitError as error:
             return _CheckpointResult(None, error=str(error))
 

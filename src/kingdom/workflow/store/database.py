@@ -19,9 +19,11 @@ from kingdom.workflow.store.transactions import STREAM, InlineHandler, WorkflowT
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     from kingdom.bus import Envelope
     from kingdom.workflow.ports import Clock, EngineLock
+    from kingdom.workflow.store.holds import EngineHolds, Holder
     from kingdom.workflow.store.repositories import DatabaseSession
 
 PublishListener: TypeAlias = "Callable[[list[Envelope]], None]"
@@ -60,6 +62,7 @@ class DatabaseStore(ABC):
         self.shown_url = redact_url(url)  # without its password, for error messages
         self._listeners: list[PublishListener] = []
         self.inline: InlineHandler | None = None  # set by the engine of this process
+        self.holds: EngineHolds | None = None  # of the engine of this process, if it shares the store with others
 
     async def __aenter__(self) -> Self:
         await self.bus.open()
@@ -84,6 +87,8 @@ class DatabaseStore(ABC):
                 unit = WorkflowTransaction(session, self.bus, self.clock, self.inline)
                 yield unit
                 await unit.flush()
+                if self.holds is not None:
+                    await self.holds.check(session)
             committed = True
         finally:
             for end in unit.ends if unit is not None else ():
@@ -141,8 +146,16 @@ class DatabaseStore(ABC):
         """Take the engine lock; return None if another process has it."""
 
     @abstractmethod
+    def share(self, home: Path, seconds: float) -> None:
+        """Let an engine of this home run beside those of other homes, with leases of ``seconds``, if it can be."""
+
+    @abstractmethod
     async def engine_running(self) -> bool:
         """Return whether a process has the engine lock."""
+
+    @abstractmethod
+    async def holder(self, workflow_id: str) -> Holder | None:
+        """Return the engine that holds a workflow, if engines share the store."""
 
     async def record_engine(self, owner: str, now: float) -> int:
         """Record who has the lock; return how many have had it."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import socket
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -11,19 +13,23 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
+from kingdom.base.locks import FileLock
 from kingdom.workflow.errors import StoreError
 from kingdom.workflow.store.database import DatabaseStore
+from kingdom.workflow.store.holds import EngineHolds, Holder, find_holder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
 
+    from kingdom.workflow.ports import EngineLock
     from kingdom.workflow.store.repositories import DatabaseSession, Row
 
 _POOL_SIZE: Final = 8
 _BUS_OPTIONS: Final = ("schema", "pgbouncer")  # options of the URL for the bus, not for the server
 _MIGRATION_LOCK: Final = 0x6B776601  # advisory lock
 _ENGINE_LOCK: Final = 0x6B776602  # advisory lock
-
+_LOCK_FILE: Final = "engine.lock"  # of a home whose engine shares the store
 
 _ENGINE_LOCK_HELD: Final = """
     SELECT EXISTS (
@@ -41,9 +47,10 @@ class AdvisoryLock:
         self._connection = connection
 
     @classmethod
-    async def take(cls, connection: Any) -> AdvisoryLock | None:
-        """Take the lock. If another engine holds it, close the connection and return None."""
-        if await connection.fetchval("SELECT pg_try_advisory_lock($1, hashtext(current_schema()))", _ENGINE_LOCK):
+    async def take(cls, connection: Any, *, shared: bool = False) -> AdvisoryLock | None:
+        """Take the lock, beside other engines that share it or alone. If that cannot be, return None."""
+        function = "pg_try_advisory_lock_shared" if shared else "pg_try_advisory_lock"
+        if await connection.fetchval(f"SELECT {function}($1, hashtext(current_schema()))", _ENGINE_LOCK):
             return cls(connection)
         await connection.close()
         return None
@@ -55,6 +62,27 @@ class AdvisoryLock:
     def drop(self) -> None:
         """Release the lock at once, without waiting for the server."""
         self._connection.terminate()
+
+
+class SharedEngineLock:
+    """The right of a home to run workflows beside other engines: its lock file, and the lock in the database."""
+
+    def __init__(self, store: PostgresWorkflowStore, file: FileLock, lock: AdvisoryLock) -> None:
+        self._store = store
+        self._file = file
+        self._lock = lock
+
+    async def release(self) -> None:
+        """Release both. The lease runs out by itself: until then, this home may go on with its agents."""
+        self._store.holds = None
+        await self._lock.release()
+        self._file.release()
+
+    def drop(self) -> None:
+        """Release both at once, without waiting for the server."""
+        self._store.holds = None
+        self._lock.drop()
+        self._file.release()
 
 
 class PostgresSession:
@@ -87,6 +115,13 @@ class PostgresWorkflowStore(DatabaseStore):
 
     dialect: ClassVar[str] = "postgresql"
 
+    def share(self, home: Path, seconds: float) -> None:
+        """Let an engine of this home run beside those of other homes, with leases of ``seconds``."""
+        self._home, self._lease_seconds = home, seconds
+
+    _home: Path | None = None
+    _lease_seconds: float
+
     async def _connect(self) -> None:
         address, settings = self._address()
         try:
@@ -103,20 +138,44 @@ class PostgresWorkflowStore(DatabaseStore):
         plain = urlencode({key: value for key, value in query.items() if key not in _BUS_OPTIONS})
         return urlunsplit(parts._replace(query=plain)), settings
 
-    async def lock_engine(self) -> AdvisoryLock | None:
+    async def lock_engine(self) -> EngineLock | None:
         """Take the engine lock with a connection of its own; return None if another process has it."""
+        if self._home is None:
+            return await self._lock()
+        if (file := FileLock.take(self._home / _LOCK_FILE)) is None:
+            return None
+        if (lock := await self._lock(shared=True)) is None:
+            file.release()
+            return None
+        name = socket.gethostname()
+        holds = EngineHolds(self.session, f"{name}:{self._home}", self._lease_seconds)
+        try:
+            await holds.take(f"{name}:{os.getpid()}")
+        except BaseException:
+            lock.drop()
+            file.release()
+            raise
+        self.holds = holds
+        return SharedEngineLock(self, file, lock)
+
+    async def _lock(self, *, shared: bool = False) -> AdvisoryLock | None:
         address, settings = self._address()
         try:
             connection = await asyncpg.connect(address, server_settings=settings)
         except (OSError, asyncpg.PostgresError) as error:
             raise StoreError(f"the store at {self.shown_url} cannot be reached: {error}") from None
-        return await AdvisoryLock.take(connection)
+        return await AdvisoryLock.take(connection, shared=shared)
 
     async def engine_running(self) -> bool:
         """Return whether a process has the engine lock."""
         async with self.session(readonly=True) as session:
             ((held,),) = await session.fetch(_ENGINE_LOCK_HELD, _ENGINE_LOCK)
         return bool(held)
+
+    async def holder(self, workflow_id: str) -> Holder | None:
+        """Return the engine that holds a workflow, if engines share the store."""
+        async with self.session(readonly=True) as session:
+            return await find_holder(session, workflow_id)
 
     async def _disconnect(self) -> None:
         await self._pool.close()

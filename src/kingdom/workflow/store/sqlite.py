@@ -105,6 +105,9 @@ class SqliteWorkflowStore(DatabaseStore):
             else:
                 return
 
+    def share(self, home: Path, seconds: float) -> None:
+        """Do nothing: machines do not share a file, so there is one engine."""
+
     async def lock_engine(self) -> EngineFileLock | None:
         """Take the engine lock, a lock file beside the database; return None if another process has it."""
         lock = FileLock.take(self._engine_lock())
@@ -113,6 +116,9 @@ class SqliteWorkflowStore(DatabaseStore):
     async def engine_running(self) -> bool:
         """Return whether a process has the engine lock."""
         return FileLock.is_held(self._engine_lock())
+
+    async def holder(self, workflow_id: str) -> None:
+        """Return None: engines do not share a file."""
 
     def _engine_lock(self) -> Path:
         path = Path(url_path(self.url))

@@ -191,7 +191,7 @@ async def resume_workflow(
         async with context.unit_of_work() as unit:
             workflow = await unit.tx.workflows.get(workflow_id)
             plan = await _resume_plan(unit.tx, workflow, checkpoint_id, retry=retry, discard=discard)
-            await _begin_resume(context, unit, workflow, replace(plan, hold=hold))
+            await begin_resume(context, unit, workflow, replace(plan, hold=hold))
         await requeue_dead_events(context, workflow_id)
         await finish_resume(context, workflow_id)
 
@@ -236,12 +236,13 @@ async def answer_workflow(
                 raise NotModifiable(f"workflow {workflow_id} is {workflow.status}, and no work of it asks anything")
             waiting.answer(text)
             await unit.tx.works.save(waiting)
-            await _begin_resume(context, unit, workflow, ResumePlan("in place"))
+            await begin_resume(context, unit, workflow, ResumePlan("in place"))
         await requeue_dead_events(context, workflow_id)
         await finish_resume(context, workflow_id)
 
 
-async def _begin_resume(context: WorkflowContext, unit: UnitOfWork, workflow: Workflow, plan: ResumePlan) -> None:
+async def begin_resume(context: WorkflowContext, unit: UnitOfWork, workflow: Workflow, plan: ResumePlan) -> None:
+    """Record how a workflow is being resumed, and what has to be made for it; :func:`finish_resume` follows."""
     workflow.resume(plan)
     await register_uses(unit.tx, workflow, await unit.tx.works.of_workflow(workflow.id))
     await plan_trees(context, unit.tx, workflow)
@@ -258,7 +259,7 @@ async def finish_resume(context: WorkflowContext, workflow_id: str) -> None:
         return
     try:
         await stop_agents(context, works)
-        await _make_missing_trees(context, workflow_id)
+        await make_missing_trees(context, workflow_id)
         if plan.mode == "reset":
             await roll_back_files(context, workflow_id, plan.checkpoint_id)
     except Exception as error:
@@ -287,8 +288,14 @@ def _point_name(point: Checkpoint | None, works: Sequence[Work]) -> str:
     return f"the checkpoint of {next((work.name for work in works if work.id == point.work_id), point.id)}"
 
 
-async def _make_missing_trees(context: WorkflowContext, workflow_id: str) -> None:
-    outcomes = await make_trees(context, workflow_id)
+async def make_missing_trees(context: WorkflowContext, workflow_id: str) -> None:
+    """Make the worktrees that are CREATING: the workflow's, and those that a done Work has of its own."""
+    async with context.store.reading() as tx:
+        works = await tx.works.heads(workflow_id)
+        trees = await tx.work_trees.of_workflow(workflow_id)
+    creating = {tree.work_id for tree in trees if tree.status is WorkTreeStatus.CREATING}
+    owners = [work.id for work in works if work.status is WorkStatus.COMPLETED and work.id in creating]
+    outcomes = [outcome for owner in (None, *owners) for outcome in await make_trees(context, workflow_id, owner)]
     async with context.unit_of_work() as unit:
         problems = await record_trees(context, unit, outcomes)
     if problems:

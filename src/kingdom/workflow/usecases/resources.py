@@ -160,7 +160,7 @@ async def record_trees(context: WorkflowContext, unit: UnitOfWork, outcomes: Seq
             tree.fail(outcome.error)
             unit.record(tree.workflow_id, WorkTreeFailed(tree.id, tree.workflow_id, outcome.error))
         else:
-            tree.ready(outcome.made.path, outcome.made.branch)
+            tree.ready(outcome.made.path, outcome.made.branch, outcome.made.started_at)
             unit.record(tree.workflow_id, WorkTreeCreated(tree.id, tree.workflow_id))
         await unit.tx.work_trees.save(tree)
     return problems
