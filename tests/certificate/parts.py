@@ -76,8 +76,8 @@ def all_parts(workers: int) -> list[Part]:
         for transport in TRANSPORTS
     ]
     git = [_campaign(f"git-{name}", WALKS, "--only", "git", "--operation", name) for name in OPERATIONS]
-    single = (("kafka", CAMPAIGNS), ("workflow", CAMPAIGNS), ("day", CAMPAIGNS), ("outage", CAMPAIGNS))
-    return [*tests, *campaigns, *git, *(_campaign(part, kind, "--only", part) for part, kind in single)]
+    single = [_campaign(part, CAMPAIGNS, "--only", part) for part in ("kafka", "workflow", "machines", "day", "outage")]
+    return [*tests, *campaigns, *git, *single]
 
 
 def _tests(name: str, kind: str, words: list[str], workers: int, read: Callable[[Path], Outcome] | None = None) -> Part:

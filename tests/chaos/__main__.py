@@ -1,5 +1,6 @@
 """The full crash campaign: ``python -m tests.chaos [--kills 500] [--seed N] [--transport files] [--only campaign]``.
 
+In ``machines``, engines of workflows on three machines share a store, under faults of machines, links and database.
 In the part ``kafka``, workers, publishers and the broker are killed and connections cut, with one shard and with four.
 The part ``court`` is a campaign of its own against a whole court, in which everything is killed at once; ``workflow``
 is one against the engine of workflows, killed at every step of some stories and then at random instants; in ``git``,
@@ -46,19 +47,23 @@ from tests.chaos.report import Report
 from tests.chaos.sites import open_site
 from tests.chaos.walk import lives_of, walk
 from tests.chaos.workflow.campaign import WorkflowCampaign
+from tests.chaos.workflow.machines import MachinesCampaign
 from tests.chaos.workflow.stories import STORIES
 from tests.chaos.workflow.walk import LIFE, Walker
 from tests.chaos.zygote import Zygote
 from tests.conformance.harnesses import PostgresHarness, StoreHarness
 from tests.conformance.machine import live
+from tests.support.namespaces import why_not_possible
 
 PARTS = ("campaign", "points", "faults", "disk", "lives")  # for each transport
 COURT = "court"
 WORKFLOW = "workflow"
 KAFKA = "kafka"
+MACHINES = "machines"
 GIT = "git"
 DAY = "day"
 OUTAGE = "outage"
+SINGLE = (KAFKA, COURT, WORKFLOW, MACHINES, GIT, DAY, OUTAGE)
 _OUTAGE_HOURS, _OUTAGE_ROUNDS = 6, 3
 _LIVES_OF_A_STORE = 50  # each is a stream of its own, and a store with many streams answers slowly when all are counted
 
@@ -159,6 +164,17 @@ class Run:
             self.report.count(tally, agents="agents killed", asked="queries asked", again="queries asked again")
             self._note(f"{WORKFLOW:<11} {tally}")
 
+    def machines(self, faults: int) -> None:
+        """Engines of workflows on three machines that share a store."""
+        if (reason := why_not_possible()) is not None:
+            self._skip(f"{MACHINES:<11}", reason)
+            return
+        with self._part(MACHINES, f"--only {MACHINES} --kills {faults}") as folder:
+            tally = MachinesCampaign(folder, self.seed, self._say).run(faults)
+            self.report.counts["faults of machines"] += tally.faults.total()
+            self.report.counts["workflows"] += tally.workflows
+            self._note(f"{MACHINES:<11} {tally}")
+
     def git(self, operations: Sequence[str]) -> None:
         """git, killed at every change it makes for us, and with a disk that fails there; a walk for each core."""
         if not strace.available():
@@ -225,14 +241,14 @@ def main() -> int:
         "--kills",
         type=int,
         help="how many processes to kill, over all transports (500), how often the whole court, over all of them "
-        "(150), the engine of workflows at random (200), and on Kafka (60)",
+        "(150), the engine of workflows at random (200), on Kafka (60), and how many faults of machines (200)",
     )
     parser.add_argument("--lives", type=int, default=500, help="how many random lives on each transport (500)")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000)))
     parser.add_argument("--transport", choices=TRANSPORTS, action="append", help="may be repeated; default: all")
     parser.add_argument(
         "--only",
-        choices=(*PARTS, KAFKA, COURT, WORKFLOW, GIT, DAY, OUTAGE),
+        choices=(*PARTS, *SINGLE),
         action="append",
         help="may be repeated; default: all",
     )
@@ -245,7 +261,7 @@ def main() -> int:
     options = parser.parse_args()
     transports, parts = (
         options.transport or TRANSPORTS,
-        options.only or (*PARTS, KAFKA, COURT, WORKFLOW, GIT, DAY, OUTAGE),
+        options.only or (*PARTS, *SINGLE),
     )
     # As in tests/conftest.py: soldiers write what they did into a folder that a sandbox would hide.
     os.environ.update(KINGDOM_SANDBOX="off", KINGDOM_WEB="off")
@@ -262,6 +278,8 @@ def main() -> int:
         run.court(transport, -(-(options.kills or 150) // len(transports)))
     if WORKFLOW in parts:
         run.workflow(options.kills or 200)
+    if MACHINES in parts:
+        run.machines(options.kills or 200)
     if GIT in parts:
         run.git(options.operation or [*OPERATIONS])
     if DAY in parts:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -125,3 +127,14 @@ async def _execute(url: str, statement: str, *values: object) -> None:
 async def _connect(url: str) -> Any:
     address, _, schema = url.partition("&schema=")
     return await asyncpg.connect(address, server_settings={"search_path": schema})
+
+
+async def _serve_engine(folder: Path, url: str, lease: int) -> None:
+    async with running_machine(folder, url, lease=lease) as (_, engine):
+        print("the engine runs", flush=True)
+        await engine.wait()
+
+
+if __name__ == "__main__":  # an engine that is killed
+    logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(message)s")
+    asyncio.run(_serve_engine(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -18,7 +18,7 @@ from kingdom.bus.handlers import classify_failure
 from kingdom.workflow.context import WORKFLOW, Effect, UnitOfWork, WorkflowContext, log
 from kingdom.workflow.domain.events import CATALOG
 from kingdom.workflow.domain.statuses import WorkflowStatus
-from kingdom.workflow.errors import ConcurrentChange, StoreError
+from kingdom.workflow.errors import ConcurrentChange, StoreError, WorkflowError
 from kingdom.workflow.handlers import HANDLERS, Handler, IncomingEvent
 from kingdom.workflow.ports import RecordedEvent, WorkflowStore
 from kingdom.workflow.store.holds import EngineReplaced
@@ -208,7 +208,8 @@ class EventQueues:
 
     def fail(self, error: BaseException) -> None:
         """Report what broke the engine, a bug or a lost lease: it must not look as if it worked."""
-        log.critical("the engine broke", exc_info=error)
+        known = isinstance(error, WorkflowError)
+        log.critical("the engine broke: %s", error, exc_info=None if known else error)
         if not self.broken.done():
             self.broken.set_exception(error)
             self.broken.exception()  # mark as retrieved: nobody has to await it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import re
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
     from kingdom.workflow.store.repositories import DatabaseSession, Row
 
 _POOL_SIZE: Final = 8
+_CLOSE_SECONDS: Final = 5.0
+_OUTAGES: Final = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.OperatorInterventionError,  # it shuts down, or starts
+)
 _BUS_OPTIONS: Final = ("schema", "pgbouncer")  # options of the URL for the bus, not for the server
 _MIGRATION_LOCK: Final = 0x6B776601  # advisory lock
 _ENGINE_LOCK: Final = 0x6B776602  # advisory lock
@@ -57,7 +65,7 @@ class AdvisoryLock:
 
     async def release(self) -> None:
         """Release the lock and close the connection."""
-        await self._connection.close()
+        await self._connection.close(timeout=_CLOSE_SECONDS)
 
     def drop(self) -> None:
         """Release the lock at once, without waiting for the server."""
@@ -178,7 +186,11 @@ class PostgresWorkflowStore(DatabaseStore):
             return await find_holder(session, workflow_id)
 
     async def _disconnect(self) -> None:
-        await self._pool.close()
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._pool.close()
+        except TimeoutError:  # the server cannot be reached
+            self._pool.terminate()
 
     @asynccontextmanager
     async def session(self, *, readonly: bool = False) -> AsyncIterator[DatabaseSession]:
@@ -186,7 +198,7 @@ class PostgresWorkflowStore(DatabaseStore):
         try:
             async with self._pool.acquire() as connection, connection.transaction(readonly=readonly):
                 yield PostgresSession(connection)
-        except (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError) as error:
+        except _OUTAGES as error:
             raise StoreError(f"the store at {self.shown_url} cannot be used: {error}") from error
 
     async def _has_tables(self, session: DatabaseSession) -> bool:

@@ -1,0 +1,164 @@
+"""Machines on this host: network namespaces, each with a link of its own to a database, which can be cut or slow."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kingdom.agents.processes import find_process
+
+
+def why_not_possible() -> str | None:
+    """Why there cannot be namespaces here; None if there can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if shutil.which("ip") is None:
+        return "there is no program ip (iproute2)"
+    tried = subprocess.run(["ip", "netns", "add", f"kt{os.getpid()}"], capture_output=True, text=True, check=False)
+    subprocess.run(["ip", "netns", "del", f"kt{os.getpid()}"], capture_output=True, check=False)
+    return tried.stderr.strip() or None
+
+
+class Space:
+    """One machine. ``address`` is where it finds this host."""
+
+    def __init__(self, number: int) -> None:
+        pid = os.getpid()
+        self.name = f"kt{pid}-{number}"
+        self._link = f"v{pid % 1_000_000}-{number}"
+        prefix = f"10.{pid >> 8 & 255}.{pid & 255}"
+        self.address = f"{prefix}.{4 * number + 1}"
+        other = f"{prefix}.{4 * number + 2}"
+        _ip("netns", "add", self.name)
+        _ip("link", "add", self._link, "type", "veth", "peer", "name", "db", "netns", self.name)
+        _ip("addr", "add", f"{self.address}/30", "dev", self._link)
+        _ip("link", "set", self._link, "up")
+        self._inside("addr", "add", f"{other}/30", "dev", "db")
+        self._inside("link", "set", "db", "up")
+        self._inside("link", "set", "lo", "up")
+
+    def start(self, argv: Sequence[str], **more: Any) -> subprocess.Popen[bytes]:
+        """Start a program on this machine."""
+        return subprocess.Popen(["ip", "netns", "exec", self.name, *argv], **more)
+
+    def pids(self) -> list[int]:
+        """All processes of this machine."""
+        return [int(word) for word in _ip("netns", "pids", self.name).split()]
+
+    def send(self, number: signal.Signals) -> list[int]:
+        """Send a signal to all its processes, again until none is new."""
+        sent: set[int] = set()
+        while new := {pid for pid in self.pids() if find_process(pid) is not None} - sent:
+            for pid in new:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            sent |= new
+        return sorted(sent)
+
+    def cut(self) -> None:
+        """Take its link down: what is sent is lost, and nobody is told."""
+        _ip("link", "set", self._link, "down")
+
+    def mend(self) -> None:
+        """Bring its link up again."""
+        _ip("link", "set", self._link, "up")
+        _ip("addr", "replace", f"{self.address}/30", "dev", self._link)
+
+    def remove(self) -> None:
+        """End everything on it, and it."""
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGKILL)
+        _ip("netns", "del", self.name)
+
+    def _inside(self, *words: str) -> None:
+        _ip("netns", "exec", self.name, "ip", *words)
+
+
+@contextmanager
+def open_spaces(count: int) -> Iterator[list[Space]]:
+    """So many machines, which end with the block, with all that runs on them."""
+    spaces: list[Space] = []
+    try:
+        spaces.extend(Space(number) for number in range(count))  # those that were made are removed if one cannot be
+        yield spaces
+    finally:
+        for space in spaces:
+            space.remove()
+
+
+def _ip(*words: str) -> str:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
+    return done.stdout
+
+
+class Relay:
+    """Passes connections to addresses of this host on to a unix socket; each may be ``slow``, by seconds."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="relay", daemon=True)
+        self._servers: list[asyncio.Server] = []
+        self.slow: dict[str, float] = {}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def listen(self, address: str) -> int:
+        """Listen there; return the port."""
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._serve(address, reader, writer)
+
+        server = asyncio.run_coroutine_threadsafe(asyncio.start_server(serve, address, 0), self._loop).result()
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    async def _serve(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_unix_connection(self._target)
+        except OSError:  # the server is down
+            writer.transport.abort()
+            return
+        with contextlib.suppress(asyncio.CancelledError):  # when it ends
+            await asyncio.gather(self._pass(address, reader, back), self._pass(address, there, writer))
+
+    async def _pass(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                if seconds := self.slow.get(address):
+                    await asyncio.sleep(seconds)
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    async def _end(self) -> None:
+        for server in self._servers:
+            server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
