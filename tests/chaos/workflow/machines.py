@@ -277,7 +277,7 @@ class MachinesCampaign:
         self.tally.moved += sum(event.type == "WorkflowPaused" for event in events)
 
     def _check_overlaps(self) -> None:
-        """Two agents at one Work are a violation, unless one was frozen and had no time yet to see that it must stop."""
+        """Two agents at one Work are a violation, unless one was frozen and could not see yet that it must stop."""
         for note in self._locks.glob("*.two"):
             for line in note.read_text().splitlines():
                 at = float(line.split()[1])
