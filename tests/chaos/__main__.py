@@ -1,6 +1,7 @@
 """The full crash campaign: ``python -m tests.chaos [--kills 500] [--seed N] [--transport files] [--only campaign]``.
 
-In ``machines``, engines of workflows on three machines share a store, under faults of machines, links and database.
+In ``machines``, a court on four machines, and engines of workflows on three that share a store, meet faults of
+machines, links, disks and database.
 In the part ``kafka``, workers, publishers and the broker are killed and connections cut, with one shard and with four.
 The part ``court`` is a campaign of its own against a whole court, in which everything is killed at once; ``workflow``
 is one against the engine of workflows, killed at every step of some stories and then at random instants; in ``git``,
@@ -32,6 +33,7 @@ from pathlib import Path
 from kingdom.bus.testing import ManualClock
 from tests.chaos import strace
 from tests.chaos.court.campaign import CourtCampaign, queues_on
+from tests.chaos.court.machines import CourtMachinesCampaign
 from tests.chaos.day import BusyDay
 from tests.chaos.engine import Campaign
 from tests.chaos.faults import CALLS, walk_faults
@@ -165,15 +167,19 @@ class Run:
             self._note(f"{WORKFLOW:<11} {tally}")
 
     def machines(self, faults: int) -> None:
-        """Engines of workflows on three machines that share a store."""
+        """A court on four machines, and engines of workflows on three that share a store."""
         if (reason := why_not_possible()) is not None:
             self._skip(f"{MACHINES:<11}", reason)
             return
-        with self._part(MACHINES, f"--only {MACHINES} --kills {faults}") as folder:
-            tally = MachinesCampaign(folder, self.seed, self._say).run(faults)
-            self.report.counts["faults of machines"] += tally.faults.total()
-            self.report.counts["workflows"] += tally.workflows
-            self._note(f"{MACHINES:<11} {tally}")
+        command = f"--only {MACHINES} --kills {faults}"
+        with self._part(f"{MACHINES} of a court", command) as folder:
+            court = CourtMachinesCampaign(folder, self.seed, self._say).run(faults)
+            self.report.counts["faults of machines"] += court.faults.total()
+            self._note(f"{MACHINES:<11} court        {court}")
+        with self._part(f"{MACHINES} of workflows", command) as folder:
+            workflows = MachinesCampaign(folder, self.seed, self._say).run(faults)
+            self.report.counts["faults of machines"] += workflows.faults.total()
+            self._note(f"{MACHINES:<11} workflows    {workflows}")
 
     def git(self, operations: Sequence[str]) -> None:
         """git, killed at every change it makes for us, and with a disk that fails there; a walk for each core."""

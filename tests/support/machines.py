@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -47,15 +47,16 @@ json.dump({"status": "success", "summary": "done"}, open(os.environ["KINGDOM_RES
 """  # a soldier that writes its task down, in the file that it is given
 
 
-async def kingdom_up(home: Home) -> asyncio.subprocess.Process:
-    """``kingdom up`` for a home, without a dashboard; what it says is in ``up.txt``."""
-    with (home.root / "up.txt").open("a") as log:
+async def kingdom_up(home: Home, *, inside: Sequence[str] = (), log: Path | None = None) -> asyncio.subprocess.Process:
+    """``kingdom up`` for a home, without a dashboard; what it says is in ``log``, else in ``up.txt`` of the home."""
+    with (log or home.root / "up.txt").open("a") as said:
         return await asyncio.create_subprocess_exec(
+            *inside,
             *COMMAND,
             "up",
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            stdout=said,
+            stderr=said,
             env=environment(KINGDOM_HOME=str(home.root), KINGDOM_WEB="off"),
             start_new_session=True,
         )

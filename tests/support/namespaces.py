@@ -47,9 +47,14 @@ class Space:
         self._inside("link", "set", "db", "up")
         self._inside("link", "set", "lo", "up")
 
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """What a command begins with that runs on this machine."""
+        return "ip", "netns", "exec", self.name
+
     def start(self, argv: Sequence[str], **more: Any) -> subprocess.Popen[bytes]:
         """Start a program on this machine."""
-        return subprocess.Popen(["ip", "netns", "exec", self.name, *argv], **more)
+        return subprocess.Popen([*self.inside, *argv], **more)
 
     def pids(self) -> list[int]:
         """All processes of this machine."""

@@ -8,8 +8,8 @@ remote; nobody may work on a Work while another machine does; and at the end not
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -22,6 +22,7 @@ from typing import Any, Final
 from kingdom.workflow.commands import send_command
 from kingdom.workflow.context import WorkflowContext
 from kingdom.workflow.domain.statuses import WorkflowStatus
+from tests.chaos.machine_faults import MachineFaults
 from tests.chaos.processes import ROOT, Violation
 from tests.support.namespaces import Relay, Space, open_spaces
 from tests.support.postgres import PostgresServer, create_schema
@@ -33,7 +34,6 @@ _MACHINES: Final = 3
 _AT_ONCE: Final = 5  # workflows under way
 _WORKS: Final = ("one", "two", "three")
 _MAX_AWAY: Final = 4.0  # seconds before an engine is started again
-_LONG: Final = LEASE + 4.0  # longer than a lease
 _DRAIN: Final = 180.0  # seconds for what is left, without faults
 _LOOK: Final = 0.1
 _THAW: Final = 4.0  # seconds in which agents of a machine that was frozen learn that its lease is over
@@ -59,7 +59,6 @@ class _Machine:
         self.space = space
         self.folder = folder
         self.busy = False  # whether a fault is at it
-        self.thawed = 0.0  # when it was last frozen
         self._url = url
         self._log = logs / f"{folder.name}.log"
         self._engine: subprocess.Popen[bytes] | None = None
@@ -102,6 +101,7 @@ class MachinesCampaign:
 
     def run(self, faults: int) -> Tally:
         """Run so many faults, then let everything come to its end, and check it."""
+        logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # it says when it cannot connect, which is meant
         with (
             PostgresServer(self.folder / "pg") as server,
             open_spaces(_MACHINES) as spaces,
@@ -111,9 +111,9 @@ class MachinesCampaign:
         return self.tally
 
     async def _run(self, faults: int, server: PostgresServer, spaces: list[Space], relay: Relay) -> None:
-        self._server, self._relay = server, relay
+        self._faults = MachineFaults(self._chance, server, relay, LEASE)
         url = await create_schema(server.url, "machines")
-        self._machines = [self._machine(space, number) for number, space in enumerate(spaces)]
+        self._machines = [self._machine(space, relay, number) for number, space in enumerate(spaces)]
         async with open_machine(self.folder / "person", url) as person:
             self._parts = person
             keeping = asyncio.create_task(self._keep())
@@ -130,8 +130,8 @@ class MachinesCampaign:
                 await asyncio.wait([keeping])
             await self._check(url)
 
-    def _machine(self, space: Space, number: int) -> _Machine:
-        port = self._relay.listen(space.address)
+    def _machine(self, space: Space, relay: Relay, number: int) -> _Machine:
+        port = relay.listen(space.address)
         url = f"postgresql://postgres@{space.address}:{port}/postgres?schema=machines"
         return _Machine(space, self.folder / f"m{number}", url, self.folder)
 
@@ -176,55 +176,17 @@ class MachinesCampaign:
 
     async def _fault(self) -> None:
         machine = self._chance.choice(self._machines)
-        kinds: dict[str, Callable[[_Machine], Any]] = {
-            "engine killed": self._kill_engine,
-            "machine killed": self._kill_machine,
-            "machine frozen": self._freeze,
-            "link cut for long": self._cut_for_long,
-            "link cut shortly": self._cut_shortly,
-            "link slow": self._slow,
-            "database restarted": self._restart_database,
-        }
-        name = self._chance.choice([*kinds])
+        kinds = self._faults.kinds()
+        name = self._chance.choice(["engine killed", *kinds])
         self.tally.faults[name] += 1
         machine.busy = True
         try:
-            await kinds[name](machine)
+            if name == "engine killed":
+                machine.kill_engine()
+            else:
+                await kinds[name](machine.space)
         finally:
             machine.busy = False
-
-    async def _kill_engine(self, machine: _Machine) -> None:
-        machine.kill_engine()
-
-    async def _kill_machine(self, machine: _Machine) -> None:
-        machine.space.send(signal.SIGKILL)
-        await asyncio.sleep(self._chance.uniform(0, _LONG))
-
-    async def _freeze(self, machine: _Machine) -> None:
-        machine.space.send(signal.SIGSTOP)
-        await asyncio.sleep(_LONG)
-        machine.thawed = time.time()
-        machine.space.send(signal.SIGCONT)
-
-    async def _cut_for_long(self, machine: _Machine) -> None:
-        machine.space.cut()
-        await asyncio.sleep(_LONG)
-        machine.space.mend()
-
-    async def _cut_shortly(self, machine: _Machine) -> None:
-        machine.space.cut()
-        await asyncio.sleep(self._chance.uniform(0.1, 2))
-        machine.space.mend()
-
-    async def _slow(self, machine: _Machine) -> None:
-        self._relay.slow[machine.space.address] = 0.2
-        await asyncio.sleep(self._chance.uniform(2, _LONG))
-        del self._relay.slow[machine.space.address]
-
-    async def _restart_database(self, machine: _Machine) -> None:
-        await asyncio.to_thread(self._server.stop)
-        await asyncio.sleep(self._chance.uniform(0, 2))
-        await asyncio.to_thread(self._server.start)
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -281,7 +243,7 @@ class MachinesCampaign:
         for note in self._locks.glob("*.two"):
             for line in note.read_text().splitlines():
                 at = float(line.split()[1])
-                if not any(machine.thawed - _LONG - 1 <= at <= machine.thawed + _THAW for machine in self._machines):
+                if not any(since <= at <= until + _THAW for since, until in self._faults.frozen):
                     raise Violation(f"two agents were at one Work: {note.name} {line}")
 
 

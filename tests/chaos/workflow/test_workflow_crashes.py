@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 import random
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.processes import Violation
 from tests.chaos.workflow.campaign import WorkflowCampaign
-from tests.chaos.workflow.machines import MachinesCampaign
 from tests.chaos.workflow.stories import STORIES
 from tests.chaos.workflow.walk import LIFE, Walker
 from tests.chaos.zygote import Zygote
-from tests.support.namespaces import why_not_possible
 
 pytestmark = [pytest.mark.walk, pytest.mark.timeout(600)]
 KILLS = 4
-FAULTS = 8  # of machines
 EVERY = 30  # points; the full campaign has them all
 
 
@@ -43,20 +39,3 @@ def test_workflows_under_load_survive_kills_at_random_instants(tmp_path: Path) -
     print(tally)
     assert tally.kills == KILLS
     assert tally.workflows > len(STORIES)
-
-
-def test_engines_of_several_machines_survive_faults_of_machines_links_and_database() -> None:
-    if (reason := why_not_possible()) is not None:
-        pytest.skip(reason)
-    seed = int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000))
-    # Not below pytest's own folder: PostgreSQL runs as a user of its own when we are root.
-    with tempfile.TemporaryDirectory(prefix="kingdom-chaos-") as folder:
-        Path(folder).chmod(0o755)
-        try:
-            tally = MachinesCampaign(Path(folder), seed).run(FAULTS)
-        except Violation as violation:
-            repeat = f"python -m tests.chaos --only machines --kills {FAULTS} --seed {seed}"
-            pytest.fail(f"seed {seed}: {violation}\nrepeat with: {repeat}")
-    print(tally)
-    assert tally.faults.total() == FAULTS
-    assert tally.workflows >= FAULTS
