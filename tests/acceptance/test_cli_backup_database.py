@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import subprocess
 from functools import partial
@@ -21,6 +22,7 @@ from kingdom.court.queues import MESSAGES, declare_queues, open_queues
 from tests.support.command import kingdom
 from tests.support.courts import Court, until
 from tests.support.postgres import create_schema, with_schema
+from tests.support.repositories import Remote
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(240)]
 
@@ -162,11 +164,63 @@ def test_a_snapshot_has_one_instant_and_the_streams_of_the_court_alone(
         restore_database(other, tmp_path / "rows")
 
 
+PLAN = """\
+name: half
+works:
+  - name: one
+    engine: {name: command, options: {argv: [sh, -c, "echo 1 > one.txt"]}}
+    pause_after: true
+    tasks: [Do one.]
+  - name: two
+    engine: {name: command, options: {argv: [sh, -c, "cat one.txt > two.txt"]}}
+    tasks: [Do two.]
+"""
+
+
+def test_workflows_in_a_database_come_back_with_the_court(
+    tmp_path: Path, postgres_url: str, postgres_server: str
+) -> None:
+    court, file = Court(tmp_path / "home"), tmp_path / "court.tar.gz"
+    court.make()
+    remote = Remote(tmp_path / "remote")
+    remote.commit({"README": "hello\n"})
+    (tmp_path / "half.yaml").write_text(PLAN)
+
+    def run(store: str, *words: str) -> str:
+        done = kingdom(*words, KINGDOM_HOME=str(court.root), KINGDOM_WORKFLOW_STORE=store)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run(postgres_url, "git", "add", remote.url, "--name", "app")
+    run(postgres_url, "workflow", "create", str(tmp_path / "half.yaml"), "--repo", "app")
+    paused = kingdom("workflow", "start", "half", KINGDOM_HOME=str(court.root), KINGDOM_WORKFLOW_STORE=postgres_url)
+    assert "review after one" in paused.stdout, paused.stderr
+    before = json.loads(run(postgres_url, "workflow", "show", "half", "--json"))
+    made = json.loads(run(postgres_url, "backup", str(file), "--json"))
+    assert made["info"]["rows"] > 10
+    shutil.rmtree(court.root)
+    refused = kingdom("restore", str(file), str(court.root))
+    assert "set KINGDOM_WORKFLOW_STORE to the URL of one that has none" in refused.stderr
+    query(postgres_url, "UPDATE outbox_event SET attempt_count = attempt_count + 1")  # another state: not this backup
+    refused = kingdom("restore", str(file), str(court.root), KINGDOM_WORKFLOW_STORE=postgres_url)
+    assert "has workflows already" in refused.stderr
+    assert not court.root.exists()
+    other = asyncio.run(create_schema(postgres_server, "restored"))
+    run(other, "restore", str(file), str(court.root))
+    assert json.loads(run(other, "workflow", "show", "half", "--json")) == before
+    run(other, "workflow", "resume", "half")
+    after = json.loads(run(other, "workflow", "show", "half", "--json"))
+    assert after["status"] == "COMPLETED"
+    assert [work["attempt"] for work in after["works"]] == [1, 1]
+    (tree,) = [Path(one["path"]) for one in after["repositories"]]
+    assert (tree / "two.txt").read_text() == "1\n"
+
+
 def test_what_is_in_no_backup_is_refused(court: Court, tmp_path: Path) -> None:
     done = kingdom(
-        "backup", str(tmp_path / "x.tar.gz"), KINGDOM_HOME=str(court.root), KINGDOM_WORKFLOW_STORE="postgresql://h/d"
+        "backup", str(tmp_path / "x.tar.gz"), KINGDOM_HOME=str(court.root), KINGDOM_WORKFLOW_STORE="sqlite:///x/y.db"
     )
-    assert "the workflows are in a postgresql database outside of" in done.stderr
+    assert "the workflows are in a sqlite database outside of" in done.stderr
     (court.root / MARKER).write_text("queue: {transport: 'postgresql://nobody:secret@127.0.0.1:1/none'}\n")
     done = court.call("backup", str(tmp_path / "x.tar.gz"))
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)

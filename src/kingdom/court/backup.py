@@ -42,12 +42,13 @@ from kingdom.court.machines.own_lead import forget_holder
 from kingdom.court.supervisor.record import ProcessHandle, running_supervisor
 
 if TYPE_CHECKING:
-    from kingdom.court.database_backup import DatabaseSnapshot
+    from kingdom.court.database_backup import DatabaseScope, DatabaseSnapshot
 
-FORMAT: Final = 2  # of the archive; a newer one is refused. 1: without a database
+FORMAT: Final = 3  # of the archive; a newer one is refused. 1: without a database, 2: with the queues in one
 _ABOUT: Final = "kingdom-backup.json"  # the first file of an archive
 _FILES: Final = "home/"  # the folder of everything else in it
 _DATABASE: Final = "database"  # the folder of the queues, if they are in a database
+_WORKFLOWS: Final = "workflow-database"  # the folder of the workflows, if they are
 _STAGING: Final = ".backup-"
 _GIT_FOLDERS: Final = ("workspace", "workflows/clones", "workflows/worktrees", "workflows/workspaces")
 _POSTGRESQL: Final = ("postgresql:", "postgres:")
@@ -87,7 +88,7 @@ class BackupInfo:
     files: int
     bytes: int
     rows: int = 0
-    """Of the queues, if they are in a database."""
+    """Of queues and workflows that are in a database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +105,12 @@ class MadeBackup:
 # ── making ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def make_backup(home: Home, target: Path) -> MadeBackup:
-    """Store everything of a home in a file, which appears when it is complete."""
-    url = _database_url(home)
+def make_backup(home: Home, target: Path, workflows: DatabaseScope | None = None) -> MadeBackup:
+    """Store everything of a home in a file, which appears when it is complete.
+
+    ``workflows`` is what a workflow store in PostgreSQL has (``KINGDOM_WORKFLOW_STORE``).
+    """
+    urls = _database_urls(home, workflows)
     if target.exists():
         raise BackupFailed(f"{target} exists already: name another file")
     if target.absolute().is_relative_to(home.root):
@@ -115,15 +119,20 @@ def make_backup(home: Home, target: Path) -> MadeBackup:
         if not is_running(int(left.name.split("-")[1]), None):
             shutil.rmtree(left, ignore_errors=True)
     staging = Path(tempfile.mkdtemp(prefix=f"{_STAGING}{os.getpid()}-", dir=home.root))
-    rows_folder = Path(f"{staging}-{_DATABASE}")
+    rows_folder = Path(f"{staging}-rows")
     partial = target.with_name(f".{target.name}.partial")
     try:
-        with contextlib.nullcontext() if url is None else _snapshot(url) as database:
+        with contextlib.ExitStack() as stack:
+            snapshots = {
+                name: stack.enter_context(_snapshot(url, workflows if name == _WORKFLOWS else None))
+                for name, url in urls.items()
+            }
             with _stopped(home) as pause:
-                if database is not None:
-                    database.take()
+                for snapshot in snapshots.values():
+                    snapshot.take()
                 taken = dict(_take(home.root, staging))
-            rows = 0 if database is None else database.write(rows_folder)
+            rows_folder.mkdir()
+            rows = sum(snapshot.write(rows_folder / name) for name, snapshot in snapshots.items())
         for name in taken:
             if name in _TAKEN_AT_ONCE:
                 taken[name] = _merge_log(staging / name)
@@ -144,24 +153,27 @@ def make_backup(home: Home, target: Path) -> MadeBackup:
     return MadeBackup(str(target), info, digest, pause.seconds)
 
 
-def _database_url(home: Home) -> str | None:
-    """Return the URL of queues in PostgreSQL. Raise if a part of the court is in a database that is not covered."""
-    workflows, queues = os.environ.get(_STORE_VARIABLE), load_system(home).queue_url(home)
-    covered = queues.startswith(_POSTGRESQL)
-    for what, url in (("queues are", None if covered else queues), ("workflows are", workflows)):
-        if url and not url.startswith((f"files://{home.root}/", f"sqlite://{home.root}/")):
+def _database_urls(home: Home, workflows: DatabaseScope | None) -> dict[str, str]:
+    """Return the URLs of queues and workflows in PostgreSQL, by folder. Raise if a part is not covered."""
+    found: dict[str, str] = {}
+    queues, store = load_system(home).queue_url(home), os.environ.get(_STORE_VARIABLE)
+    for what, folder, url in (("queues", _DATABASE, queues), ("workflows", _WORKFLOWS, store)):
+        if not url or url.startswith((f"files://{home.root}/", f"sqlite://{home.root}/")):
+            continue
+        if not url.startswith(_POSTGRESQL) or (folder == _WORKFLOWS and workflows is None):
             kind = url.partition(":")[0]
             raise BackupFailed(
-                f"the {what} in a {kind} database outside of {home.root}: stop the court, and back up that database "
-                "and a copy of the home together"
+                f"the {what} are in a {kind} database outside of {home.root}: stop the court, and back up that "
+                "database and a copy of the home together"
             )
-    return queues if covered else None
+        found[folder] = url
+    return found
 
 
-def _snapshot(url: str) -> DatabaseSnapshot:
-    from kingdom.court.database_backup import DatabaseSnapshot  # needs a driver that only the extra postgres brings
+def _snapshot(url: str, scope: DatabaseScope | None) -> DatabaseSnapshot:
+    from kingdom.court.database_backup import COURT_SCOPE, DatabaseSnapshot  # its driver comes with the extra postgres
 
-    return DatabaseSnapshot(url)
+    return DatabaseSnapshot(url, scope or COURT_SCOPE)
 
 
 @dataclass(slots=True)
@@ -257,7 +269,8 @@ def _copy_database(source: Path, link: Path) -> int:
 
 def _write(partial: Path, home: Home, staging: Path, taken: Mapping[str, int], database: Path, rows: int) -> BackupInfo:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    version = FORMAT if database.exists() else 1
+    folders = sorted(path.name for path in database.iterdir())
+    version = 1 if not folders else FORMAT if _WORKFLOWS in folders else 2
     info = BackupInfo(version, __version__, now, str(home.root), len(taken), sum(taken.values()), rows)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it has the tokens of the home
     with (
@@ -266,8 +279,8 @@ def _write(partial: Path, home: Home, staging: Path, taken: Mapping[str, int], d
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
     ):
         _add_bytes(archive, _ABOUT, json.dumps(asdict(info), indent=2).encode())
-        for file in sorted(database.iterdir()) if database.exists() else ():
-            _add_file(archive, file, f"{_DATABASE}/{file.name}", file.stat().st_size)
+        for file in sorted(path for folder in folders for path in (database / folder).iterdir()):
+            _add_file(archive, file, f"{file.parent.name}/{file.name}", file.stat().st_size)
         for folder in sorted({str(path.relative_to(staging)) for path in staging.rglob("*") if path.is_dir()}):
             _add_entry(archive, staging / folder, f"{_FILES}{folder}")
         for name, size in taken.items():
@@ -331,10 +344,13 @@ def _add_steady(archive: tarfile.TarFile, path: Path, name: str) -> None:
 # ── restoring ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def restore_backup(source: Path, root: Path, database: str | None = None) -> BackupInfo:
+def restore_backup(
+    source: Path, root: Path, database: str | None = None, workflows: DatabaseScope | None = None
+) -> BackupInfo:
     """Unpack a backup to the path it was made at, which must be empty or missing. All of it appears, or nothing.
 
-    Queues that were in a database are restored to the one that the configuration names, or to ``database``.
+    Queues that were in a database are restored to the one that the configuration names, or to ``database``; workflows
+    to the one that ``KINGDOM_WORKFLOW_STORE`` names.
     """
     root = root.absolute()
     if root.exists() and any(root.iterdir()):
@@ -346,10 +362,12 @@ def restore_backup(source: Path, root: Path, database: str | None = None) -> Bac
     try:
         with source.open("rb") as raw, gzip.open(raw) as packed:
             info = _unpack(packed, partial, root)  # type: ignore[arg-type]
-        if info.format > 1:
+        if (partial / f"{_STAGING}{_DATABASE}").exists():
             _restore_queues(partial, database)
         elif database is not None:
             raise BackupFailed("its queues were files: leave out the database")
+        if (partial / f"{_STAGING}{_WORKFLOWS}").exists():
+            _restore_workflows(partial, workflows)
         if root.exists():
             root.rmdir()
         partial.rename(root)
@@ -377,9 +395,9 @@ def _unpack(packed: IO[bytes], partial: Path, root: Path) -> BackupInfo:
             if entry.name == _ABOUT:
                 continue
             name = PurePosixPath(entry.name)
-            if name.parts[0] not in (_FILES.rstrip("/"), _DATABASE) or ".." in name.parts:
+            if name.parts[0] not in (_FILES.rstrip("/"), _DATABASE, _WORKFLOWS) or ".." in name.parts:
                 raise BackupFailed(f"it has a file outside of the home: {entry.name!r:.200}")
-            if name.parts[0] == _DATABASE:
+            if name.parts[0] in (_DATABASE, _WORKFLOWS):
                 entry.name = f"{_STAGING}{name}"
                 archive.extract(entry, partial, filter="tar")
                 continue
@@ -400,6 +418,20 @@ def _restore_queues(partial: Path, database: str | None) -> None:
         _name_database(home, database)
     forget_holder(home)  # it is another home, which must not hold the lead of the one that was backed up
     restore_database(load_system(home).queue_url(home), folder)
+    shutil.rmtree(folder)
+
+
+def _restore_workflows(partial: Path, scope: DatabaseScope | None) -> None:
+    """Put the workflows into their database, before the home is there, too."""
+    from kingdom.court.database_backup import restore_database
+
+    url = os.environ.get(_STORE_VARIABLE, "")
+    if scope is None or not url.startswith(_POSTGRESQL):
+        raise BackupFailed(
+            f"its workflows were in a PostgreSQL database: set {_STORE_VARIABLE} to the URL of one that has none"
+        )
+    folder = partial / f"{_STAGING}{_WORKFLOWS}"
+    restore_database(url, folder, scope)
     shutil.rmtree(folder)
 
 

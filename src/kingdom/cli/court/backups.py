@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +12,9 @@ from kingdom.cli import output
 from kingdom.cli.options import home_option, json_option
 from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import errors_reported, find_home
+
+if TYPE_CHECKING:
+    from kingdom.court.database_backup import DatabaseScope
 
 
 @command()
@@ -28,7 +33,7 @@ def backup(file: Path, home: Path | None, json: bool) -> None:
 
     court = find_home(home)
     with errors_reported():
-        made = make_backup(court, file)
+        made = make_backup(court, file, _workflow_rows())
     if json:
         output.print_json(asdict(made))
         return
@@ -47,7 +52,8 @@ def backup(file: Path, home: Path | None, json: bool) -> None:
 def restore(file: Path, dir: Path, database: str | None, json: bool) -> None:  # noqa: A002 - the name in the usage line
     """Restore a court from a backup.
 
-    Queues that were in a database need an empty one: the one that the configuration names, or --database.
+    Queues that were in a database need an empty one: the one that the configuration names, or --database. Workflows
+    that were in one are restored to the one that KINGDOM_WORKFLOW_STORE names.
     Nothing is left behind if it fails. Start the court with kingdom up: it goes on as after a power cut.
     """
     from dataclasses import asdict
@@ -55,8 +61,33 @@ def restore(file: Path, dir: Path, database: str | None, json: bool) -> None:  #
     from kingdom.court.backup import restore_backup
 
     with errors_reported():
-        info = restore_backup(file, dir, database)
+        info = restore_backup(file, dir, database, _workflow_rows())
     if json:
         output.print_json(asdict(info))
         return
     output.say(f"{dir} is the court as it was at {info.made_at}, with {info.files:,} files: kingdom up starts it")
+
+
+def _workflow_rows() -> DatabaseScope | None:
+    """Return what a workflow store in PostgreSQL has; None if workflows are in the home.
+
+    Engines, their leases and what they hold are left out: they belong to the machines of that moment.
+    """
+    if not os.environ.get("KINGDOM_WORKFLOW_STORE", "").startswith(("postgresql:", "postgres:")):
+        return None
+    from kingdom.court.database_backup import DatabaseScope
+    from kingdom.workflow.commands import COMMAND_STREAM
+    from kingdom.workflow.context import system_clock
+    from kingdom.workflow.store import open_store
+    from kingdom.workflow.store.repositories import TABLES
+    from kingdom.workflow.store.transactions import STREAM
+
+    async def prepare(url: str, _: frozenset[str]) -> None:
+        async with open_store(url, system_clock) as store:
+            await store.setup()
+
+    tables = {table.name: "id" for table in TABLES}
+    tables |= {"wf_task": "work_id, id", "wf_event": "position", "wf_counter": "name"}
+    version = "SELECT last FROM wf_counter WHERE name = 'schema'"
+    streams = (STREAM, COMMAND_STREAM)
+    return DatabaseScope("workflows", streams, tables, prepare, clear="DELETE FROM wf_counter", same=version)
