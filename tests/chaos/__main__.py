@@ -2,7 +2,8 @@
 
 In ``machines``, a court on four machines, and engines of workflows on three that share a store, meet faults of
 machines, links, disks and database.
-In the part ``kafka``, workers, publishers and the broker are killed and connections cut, with one shard and with four.
+In the part ``kafka``, workers, publishers and brokers are killed and connections cut, with one shard and with four,
+and on a cluster of three brokers.
 The part ``court`` is a campaign of its own against a whole court, in which everything is killed at once; ``workflow``
 is one against the engine of workflows, killed at every step of some stories and then at random instants; in ``git``,
 git is killed, or the disk fails, at every change of a file that it makes for us. Nobody is killed in ``lives``, which

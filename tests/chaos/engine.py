@@ -151,7 +151,7 @@ class Campaign:
         guest: Member | None = None
         for number in range(_CUTS):
             time.sleep(self._rng.uniform(0.1, 1.0))
-            self.tally.backends += ground.proxy.cut()
+            self.tally.backends += ground.cut()
             if number == 0:
                 guest = self._worker(f"guest-{self._round}", [PLAIN, ORDERED])
             elif guest is not None and number == _CUTS - 2:

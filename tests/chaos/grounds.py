@@ -7,20 +7,20 @@ import json
 import os
 import re
 import sqlite3
-from collections import Counter, defaultdict
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 
 from kingdom.bus import DocumentForm, connect
-from tests.support.kafka import KafkaBroker, bus_url
+from tests.support.kafka import KafkaBroker, KafkaCluster, bus_url
 from tests.support.postgres import PostgresServer, create_schema
 from tests.support.proxy import CuttingProxy
 
 TRANSPORTS = ("files", "sqlite", "postgresql")
-KAFKA = ("kafka", "kafka-shards")
+KAFKA = ("kafka", "kafka-shards", "kafka-cluster")
 CAMPAIGNS = (*TRANSPORTS, *KAFKA)  # crash points are system calls, and those of librdkafka are in threads of its own
 EFFECTS_PATH = "CHAOS_EFFECTS"  # where handlers leave effects if their bus is in no database
 EFFECT_TABLE = "CREATE TABLE IF NOT EXISTS chaos_effect (event_id text NOT NULL, worker text NOT NULL)"
@@ -169,17 +169,20 @@ class PostgresGround:
 
 
 class KafkaGround:
-    """A broker of our own, behind a proxy. Effects are rows of an SQLite file, behind an Inbox."""
+    """Brokers of our own, each behind a proxy. Effects are rows of an SQLite file, behind an Inbox."""
 
     exactly_once = True
 
-    def __init__(self, transport: str, broker: KafkaBroker, proxy: CuttingProxy, folder: Path) -> None:
+    def __init__(
+        self, transport: str, brokers: Sequence[KafkaBroker], proxies: Sequence[CuttingProxy], folder: Path
+    ) -> None:
         self.transport = transport
-        self.broker = broker
-        self.proxy = proxy
-        shards = 4 if transport == "kafka-shards" else 1
+        self._brokers = deque(brokers)
+        self._proxies = proxies
+        shards = 1 if transport == "kafka" else 4
+        servers = ",".join(f"127.0.0.1:{proxy.port}" for proxy in proxies)
         # Snapshots are so small that many are written.
-        self.url = f"{bus_url(f'127.0.0.1:{proxy.port}', 'chaos')}&snapshot=20000&shards={shards}"
+        self.url = f"{bus_url(servers, 'chaos')}&snapshot=20000&shards={shards}"
         self._database = SqliteGround(folder)
         os.environ[EFFECTS_PATH] = str(self._database.path)
 
@@ -199,9 +202,14 @@ class KafkaGround:
         return []
 
     def crash(self) -> None:
-        """Kill the broker and start it again."""
-        self.broker.kill()
-        self.broker.start()
+        """Kill a broker and start it again: of several, each in its turn, and so the controller, too."""
+        self._brokers[0].kill()
+        self._brokers[0].start()
+        self._brokers.rotate()
+
+    def cut(self) -> int:
+        """Cut all connections to brokers, also those between them; return how many there were."""
+        return sum(proxy.cut() for proxy in self._proxies)
 
 
 class RestartableServer(PostgresServer):
@@ -237,11 +245,20 @@ def grounds(transport: str, folder: Path) -> Iterator[Ground]:
     elif transport == "sqlite":
         yield SqliteGround(folder)
     elif transport in KAFKA:
-        with CuttingProxy() as proxy:
-            more = f"advertised.listeners=PLAINTEXT://127.0.0.1:{proxy.port}\n"
-            with KafkaBroker(folder / "broker", more) as broker:
+        with ExitStack() as stack:
+            many = 3 if transport == "kafka-cluster" else 1
+            proxies = [stack.enter_context(CuttingProxy()) for _ in range(many)]
+            if many == 1:
+                more = f"advertised.listeners=PLAINTEXT://127.0.0.1:{proxies[0].port}\n"
+                brokers = [KafkaBroker(folder / "broker", more)]
+                opened: Any = brokers[0]
+            else:
+                opened = KafkaCluster(folder / "brokers", [proxy.port for proxy in proxies])
+                brokers = opened.nodes
+            for proxy, broker in zip(proxies, brokers, strict=True):
                 proxy.target = broker.port
-                yield KafkaGround(transport, broker, proxy, folder)
+            stack.enter_context(opened)
+            yield KafkaGround(transport, brokers, proxies, folder)
     else:
         with restartable_server() as server:
             yield PostgresGround(server, "chaos")

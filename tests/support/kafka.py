@@ -158,10 +158,13 @@ class KafkaCluster:
         "replica.lag.time.max.ms=3000\n"
     )
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, advertised: Sequence[int] = ()) -> None:
+        """``advertised``: the ports under which each node is reached, by others and by the other nodes."""
         ports = _free_ports(3)
+        names = [f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}\n" for port in advertised] or ["", "", ""]
         self.nodes = [
-            KafkaBroker(folder / f"node-{node}", self._MORE, node=node, controllers=ports) for node in (1, 2, 3)
+            KafkaBroker(folder / f"node-{node}", self._MORE + name, node=node, controllers=ports)
+            for node, name in zip((1, 2, 3), names, strict=True)
         ]
 
     @property
