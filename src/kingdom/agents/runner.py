@@ -65,7 +65,8 @@ class Runner:
     ) -> None:
         """Make a runner. Agents commit under ``git_identity`` (``user.name``, ``user.email``), else as the user.
 
-        When the time in the file ``lease`` is over (seconds of :func:`~kingdom.base.uptime.uptime`), they stop.
+        At the first time in the file ``lease`` (seconds of :func:`~kingdom.base.uptime.uptime`) they stop, and before
+        the second one they are gone.
         """
         ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         entries = Batcher[dict[str, Any]](lambda lines: ledger.append(*lines))

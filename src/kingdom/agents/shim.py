@@ -5,8 +5,9 @@ waits for it, ends everything it started, and writes how it ended (``exit.json``
 (``PR_SET_CHILD_SUBREAPER``), so that it finds daemonised ones too. The agent dies with it (``PR_SET_PDEATHSIG``).
 
 SIGTERM, SIGHUP and SIGINT stop the run: SIGINT to the agent's group, after ``stop`` seconds SIGTERM, and after as many
-seconds again SIGKILL to all that is left. So does the end of the time in the file ``lease`` of its spec: whoever
-started it renews that while it may go on. Standard library only and few imports: it starts with every run.
+seconds again SIGKILL to all that is left. So does the first time in the file ``lease`` of its spec, and before the
+second one all is gone: the daemon renews them while the run may go on. Standard library only and few imports: it starts
+with every run.
 
 A confined run (``network`` in its spec) has a network namespace, whose listening sockets the shim keeps and passes to
 the gateway in the daemon, again and again when that is restarted.
@@ -249,9 +250,11 @@ class Shim:
             self._begin_stop("ceiling")
         if now >= self._lease_at:
             self._lease_at = now + _LEASE_INTERVAL
-            if uptime() >= read_lease(self._spec["lease"]):
+            stop_at, ends_at = read_lease(self._spec["lease"])
+            if uptime() >= stop_at:
                 self._lease_at = math.inf
                 self._begin_stop("lease")
+                self._set_kill(now + max(0.0, ends_at - uptime() - _LEASE_INTERVAL))
         if now >= self._term_at:
             self._term_at = math.inf
             self._signal_all(signal.SIGTERM)
@@ -307,13 +310,14 @@ class Shim:
         )
 
 
-def read_lease(path: str) -> float:
-    """Return when a lease ends, by :func:`uptime`; one that cannot be read does not end a run."""
+def read_lease(path: str) -> tuple[float, float]:
+    """Return when to stop and when the lease ends, by :func:`uptime`; one that cannot be read ends no run."""
     try:
         with open(path, encoding="ascii") as file:
-            return float(file.read())
+            stop_at, ends_at = map(float, file.read().split())
     except (OSError, ValueError):
-        return math.inf
+        return math.inf, math.inf
+    return stop_at, ends_at
 
 
 class _Screen:

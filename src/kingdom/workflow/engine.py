@@ -74,11 +74,18 @@ class EngineLease:
             )
         self.epoch = await self._store.record_engine(self.owner, time.time())
 
-    async def release(self) -> None:
-        """Release the lease. May be repeated."""
+    async def release(self, *, at_once: bool = False) -> None:
+        """Release the lease. May be repeated.
+
+        If engines share the store, others wait until its time is over, in which this home may go on with its agents;
+        not if it is released ``at_once``.
+        """
         lock, self._lock = self._lock, None
-        if lock is not None:
-            await lock.release()
+        if lock is None:
+            return
+        if at_once and self._store.holds is not None:
+            await self._store.holds.end()
+        await lock.release()
 
     def drop(self) -> None:
         """Lose the lease at once, as a killed process does."""

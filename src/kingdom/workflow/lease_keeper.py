@@ -36,9 +36,10 @@ class LeaseKeeper:
         self._takes_over = False
 
     def note(self) -> None:
-        """Tell the agents until when they may go on: they look there, also when no engine is left to stop them."""
+        """Tell the agents when to stop and when to be gone: they look there, also when no engine is left."""
         if self._context.lease_file is not None:
-            write_atomic(self._context.lease_file, str(self._stop_at).encode(), durable=False, mode=0o600)
+            times = f"{self._stop_at} {self._holds.ends_at}"
+            write_atomic(self._context.lease_file, times, durable=False, mode=0o600)
 
     @property
     def _stop_at(self) -> float:

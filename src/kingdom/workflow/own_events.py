@@ -51,7 +51,7 @@ async def own_events_handled(context: WorkflowContext, *, has_lease: bool = Fals
     try:
         await _handle_events(context, changed)
     finally:
-        await lease.release()
+        await lease.release(at_once=True)
 
 
 async def _handle_events(context: WorkflowContext, aggregate_ids: Collection[str]) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ import pytest
 
 from kingdom.agents.errors import AlreadyStarted, InvalidOrder
 from kingdom.agents.port import AgentEvent, Began, Caps, Heartbeat, Text, Timers, Usage
-from tests.support.agents import ESCAPES, QUICK, RUN, Barracks, run_to_end
+from kingdom.base.uptime import uptime
+from tests.support.agents import ESCAPES, PATIENT, QUICK, RUN, Barracks, run_to_end
 
 
 @pytest.fixture
 def barracks(tmp_path: Path) -> Barracks:
     return Barracks(tmp_path)
+
+
+HERE = Text("I am here")
 
 
 async def test_a_program_that_does_its_work(barracks: Barracks) -> None:
@@ -174,6 +179,28 @@ async def test_an_agent_killed_from_outside_is_killed(barracks: Barracks) -> Non
     assert (outcome.status, outcome.exit_code) == ("killed", -9)
     assert "SIGKILL, not by us" in str(outcome.error)
     assert len(barracks.ledger_lines()) == 1
+
+
+async def test_an_agent_that_will_not_stop_is_gone_before_its_lease_ends(barracks: Barracks) -> None:
+    lease = barracks.root / "lease"
+    lease.write_text(f"{uptime() + 3600} {uptime() + 3600}")
+    order = barracks.order(
+        """
+        import signal, time
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        tell(text="I am here")
+        time.sleep(600)
+        """,
+        timers=replace(PATIENT, stop=300),  # longer than the lease
+    )
+    heard = asyncio.Event()
+    running = await barracks.runner(lease=lease).start(order, lambda event: heard.set() if event == HERE else None)
+    await heard.wait()
+    lease.write_text(f"{uptime()} {uptime() + 3}")
+    outcome = await running.wait()
+    assert (outcome.status, outcome.error) == ("killed", "its engine did not renew its lease in time")
+    assert not barracks.alive()
 
 
 async def test_when_the_shim_is_killed_its_strays_are_ended(barracks: Barracks) -> None:

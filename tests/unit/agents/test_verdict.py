@@ -82,6 +82,8 @@ def test_what_was_done_before_an_end_by_another_hand_is_done() -> None:
 
 
 def test_a_run_that_nobody_watched_and_took_too_long_is_a_timeout() -> None:
+    unrenewed = verdict(ending=ProcessExit(signal=2, stopped="lease"))
+    assert (unrenewed.status, unrenewed.error) == ("killed", "its engine did not renew its lease in time")
     late = verdict(ending=ProcessExit(signal=9, stopped="ceiling"))
     assert (late.status, late.timer) == ("timeout", "total")
 

@@ -6,7 +6,14 @@ import asyncio
 
 import pytest
 
-from kingdom.workflow.adapters.slots import SLOTS_VARIABLE, AgentSlots, InvalidSetting, agent_slots_from
+from kingdom.workflow.adapters.slots import (
+    LEASE_VARIABLE,
+    SLOTS_VARIABLE,
+    AgentSlots,
+    InvalidSetting,
+    agent_slots_from,
+    lease_seconds_from,
+)
 
 
 async def settle() -> None:
@@ -72,3 +79,10 @@ def test_the_environment_says_how_many_there_are() -> None:
     for word in ("0", "-1", "many", "1.5"):
         with pytest.raises(InvalidSetting, match="agents that may run at once"):
             agent_slots_from({SLOTS_VARIABLE: word})
+
+
+def test_the_length_of_a_lease_is_a_setting() -> None:
+    assert (lease_seconds_from({}), lease_seconds_from({LEASE_VARIABLE: "5"})) == (60.0, 5.0)
+    for word in ("0", "1", "-3", "1.5", "soon"):
+        with pytest.raises(InvalidSetting, match="2 or more, such as 60"):
+            lease_seconds_from({LEASE_VARIABLE: word})

@@ -71,7 +71,7 @@ async def execute(context: WorkflowContext, request: CommandRequest) -> None:
     else:
         return
     finally:
-        await lease.release()
+        await lease.release(at_once=True)
     await wait_for_command(bus, sent, _COMMAND_SECONDS)
 
 

@@ -17,6 +17,7 @@ from kingdom.workflow.adapters.orders import RunLimits
 from kingdom.workflow.adapters.recorder import Recorder, log, retry_while_unavailable
 from kingdom.workflow.adapters.slots import AgentSlots
 from kingdom.workflow.domain.statuses import QueryStatus, ReportStatus
+from kingdom.workflow.store.holds import EngineReplaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -165,6 +166,8 @@ class RunnerAgentClient:
     async def _run_to_end(self, run: AgentRun) -> None:
         try:
             await run.run_to_end()
+        except EngineReplaced as error:  # another engine records what becomes of its Work
+            log.warning("run %s is watched no longer: %s", run.key, error)
         except Exception:  # noqa: BLE001 - report every error: the Work would wait forever
             log.exception("run %s could not be watched", run.key)
             await self._recorder.broken(run.work, f"run {run.key} could not be watched: see the log")

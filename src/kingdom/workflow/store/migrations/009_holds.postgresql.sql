@@ -8,6 +8,6 @@ CREATE TABLE IF NOT EXISTS wf_engine_lease (
 );
 CREATE TABLE IF NOT EXISTS wf_hold (
     workflow_id text PRIMARY KEY,
-    home        text NOT NULL
+    home        text NOT NULL REFERENCES wf_engine_lease (home)
 );
 CREATE INDEX IF NOT EXISTS wf_hold_by_home ON wf_hold (home);
