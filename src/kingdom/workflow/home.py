@@ -66,8 +66,9 @@ def git_service(home: WorkflowHome, clock: Clock, settings: GitSettings | None =
 def lander(home: WorkflowHome, store: WorkflowStore, clock: Clock, settings: GitSettings | None = None) -> Lander:
     """Return what lands the workflows of a home."""
     from kingdom.workflow.landing import Lander
+    from kingdom.workflow.store.holds import home_name
 
-    return Lander(store, git_service(home, clock, settings), clock, home.ledger)
+    return Lander(store, git_service(home, clock, settings), clock, home.ledger, home_name(home.root))
 
 
 @asynccontextmanager

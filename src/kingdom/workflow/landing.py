@@ -34,7 +34,7 @@ from kingdom.workflow.context import workflow_event
 from kingdom.workflow.domain.events import WorkflowLanded
 from kingdom.workflow.domain.landing import Landing, LandPlan
 from kingdom.workflow.domain.statuses import WORKFLOW_ACTIVE_STATUSES, WorkTreeStatus
-from kingdom.workflow.errors import WorkflowError
+from kingdom.workflow.errors import HeldElsewhere, WorkflowError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,8 +94,12 @@ class _Source:
 class Lander:
     """Lands the workflows of a home."""
 
-    def __init__(self, store: WorkflowStore, git: GitopsService, clock: Clock, ledger: Path) -> None:
+    def __init__(
+        self, store: WorkflowStore, git: GitopsService, clock: Clock, ledger: Path, home: str | None = None
+    ) -> None:
+        """``home`` is the name under which an engine of this home holds workflows, if engines share the store."""
         self._store = store
+        self._home = home
         self._git = git
         self._clock = clock
         self._ledger = ledger
@@ -169,6 +173,9 @@ class Lander:
 
     async def _resting(self, workflow_id: str, only: str | None) -> tuple[Workflow, list[tuple[Git, WorkTree]]]:
         """Return a workflow that does not run, with its own worktrees."""
+        holder = await self._store.holder(workflow_id)
+        if holder is not None and holder.home != self._home:  # there may be an old worktree here
+            raise HeldElsewhere(f"workflow {workflow_id} has its worktrees on {holder.home}: do this there")
         async with self._store.reading() as tx:
             workflow = await tx.workflows.get(workflow_id)
             trees = await tx.work_trees.of_workflow(workflow_id)

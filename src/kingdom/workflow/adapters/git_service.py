@@ -410,7 +410,9 @@ class GitopsService:
 
     def _find(self, tree: WorkTree) -> Worktree:
         if (found := self._find_or_none(tree)) is None:
-            raise WorktreeBroken(f"workflow {tree.workflow_id} has no worktree of {tree.git_id}: prepare it first")
+            elsewhere = f"it is {tree.path} on the machine that holds it (kingdom workflow show): do this there"
+            advice = elsewhere if self._remote is not None and tree.path else "prepare it first"
+            raise WorktreeBroken(f"workflow {tree.workflow_id} has no worktree of {tree.git_id} here: {advice}")
         return found
 
     def _find_or_none(self, tree: WorkTree) -> Worktree | None:

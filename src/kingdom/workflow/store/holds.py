@@ -8,6 +8,7 @@ All times are those of the database.
 
 from __future__ import annotations
 
+import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,6 +19,7 @@ from kingdom.workflow.errors import WorkflowError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     from kingdom.workflow.store.repositories import DatabaseSession
 
@@ -63,6 +65,11 @@ _UNHELD: Final = """
         AND NOT EXISTS (SELECT FROM wf_hold AS hold WHERE hold.workflow_id = workflow.id)
     ORDER BY id
 """
+
+
+def home_name(folder: Path) -> str:
+    """Return the name of a home among all machines."""
+    return f"{socket.gethostname()}:{folder}"
 
 
 class EngineReplaced(WorkflowError):

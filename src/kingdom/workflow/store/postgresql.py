@@ -17,7 +17,7 @@ import asyncpg
 from kingdom.base.locks import FileLock
 from kingdom.workflow.errors import StoreError
 from kingdom.workflow.store.database import DatabaseStore
-from kingdom.workflow.store.holds import EngineHolds, Holder, find_holder
+from kingdom.workflow.store.holds import EngineHolds, Holder, find_holder, home_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -155,10 +155,9 @@ class PostgresWorkflowStore(DatabaseStore):
         if (lock := await self._lock(shared=True)) is None:
             file.release()
             return None
-        name = socket.gethostname()
-        holds = EngineHolds(self.session, f"{name}:{self._home}", self._lease_seconds)
+        holds = EngineHolds(self.session, home_name(self._home), self._lease_seconds)
         try:
-            await holds.take(f"{name}:{os.getpid()}")
+            await holds.take(f"{socket.gethostname()}:{os.getpid()}")
         except BaseException:
             lock.drop()
             file.release()
