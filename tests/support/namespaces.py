@@ -8,14 +8,14 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from kingdom.agents.processes import find_process
+from tests.support.proxy import ThreadedServers
 
 
 def why_not_possible() -> str | None:
@@ -107,37 +107,17 @@ def _ip(*words: str) -> str:
     return done.stdout
 
 
-class Relay:
+class Relay(ThreadedServers):
     """Passes connections to addresses of this host on to a unix socket; each may be ``slow``, by seconds."""
 
     def __init__(self, target: Path) -> None:
+        super().__init__()
         self._target = target
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="relay", daemon=True)
-        self._servers: list[asyncio.Server] = []
         self.slow: dict[str, float] = {}
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def listen(self, address: str) -> int:
-        """Listen there; return the port."""
-
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._serve(address, reader, writer)
-
-        server = asyncio.run_coroutine_threadsafe(asyncio.start_server(serve, address, 0), self._loop).result()
-        self._servers.append(server)
-        return int(server.sockets[0].getsockname()[1])
+    def open(self, address: str) -> int:
+        """Pass connections to this address on; return the port."""
+        return self.listen(partial(self._serve, address), address)
 
     async def _serve(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -159,11 +139,3 @@ class Relay:
             pass
         finally:
             writer.close()
-
-    async def _end(self) -> None:
-        for server in self._servers:
-            server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -4,39 +4,69 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
+
+R = TypeVar("R")
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-class CuttingProxy:
-    """Passes connections to a port of this machine on. It runs in a thread of its own."""
+class ThreadedServers:
+    """Servers in the event loop of a thread of its own. They end with the block, and all their connections."""
 
     def __init__(self) -> None:
-        self.port = 0
-        self.target = 0  # set it before the first connection
-        self._open: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="cutting-proxy", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="servers", daemon=True)
+        self._servers: list[asyncio.Server] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._server = asyncio.run_coroutine_threadsafe(
-            asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop
-        ).result()
-        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self.run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
+    def run(self, work: Coroutine[None, None, R]) -> R:
+        """Run something in that thread; return its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def listen(self, serve: Serve, address: str = "127.0.0.1") -> int:
+        """Serve connections to a port of this address; return the port."""
+        self._servers.append(self.run(asyncio.start_server(serve, address, 0)))
+        return int(self._servers[-1].sockets[0].getsockname()[1])
+
+    async def _end(self) -> None:
+        for server in self._servers:
+            server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class CuttingProxy(ThreadedServers):
+    """Passes connections to a port of this machine on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.port = 0
+        self.target = 0  # set it before the first connection
+        self._open: set[asyncio.StreamWriter] = set()
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.port = self.listen(self._serve)
+        return self
+
     def cut(self) -> int:
         """Cut every connection, in the middle of whatever is under way; return how many there were."""
-        return asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result()
+        return self.run(self._cut())
 
     async def _cut(self) -> int:
         writers = list(self._open)
@@ -45,12 +75,8 @@ class CuttingProxy:
         return len(writers) // 2
 
     async def _end(self) -> None:
-        self._server.close()
         await self._cut()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await super()._end()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

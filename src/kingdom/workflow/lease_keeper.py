@@ -7,12 +7,11 @@ workflow. If it cannot renew its lease in time, it stops its agents before the l
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.files import write_atomic
 from kingdom.base.uptime import uptime
 from kingdom.bus import Delivery, EventBus
-from kingdom.bus.eventbus import DEFAULT_MAX_ATTEMPTS, Seconds
 from kingdom.workflow.context import WorkflowContext, log
 from kingdom.workflow.store.holds import EngineHolds, EngineReplaced
 from kingdom.workflow.usecases.takeover import take_over_workflow
@@ -115,27 +114,12 @@ class HeldCommands(EventBus):
         self._holds = holds
 
     async def claim(
-        self,
-        stream: str,
-        *,
-        worker: str,
-        limit: int | None = None,
-        lease: Seconds = 30,
-        types: Iterable[str] | None = None,
-        ids: Iterable[str] | None = None,
-        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        self, stream: str, *, limit: int | None = None, types: Iterable[str] | None = None, **more: Any
     ) -> list[Delivery]:
         """Claim commands whose workflow this engine holds, nobody holds, or an engine that is gone."""
         kinds = None if types is None else list(types)
         records = await self.peek(stream, limit=_COMMANDS_PER_LOOK, types=kinds)
         others = await self._holds.others({str(record.envelope.aggregate_id) for record in records})
         running = {workflow_id for workflow_id, holder in others.items() if holder.alive}
-        named = None if ids is None else set(ids)
-        free = [
-            record.envelope.event_id
-            for record in records
-            if record.envelope.aggregate_id not in running and (named is None or record.envelope.event_id in named)
-        ]
-        return await super().claim(
-            stream, worker=worker, lease=lease, types=kinds, ids=free[: limit or None], max_attempts=max_attempts
-        )
+        free = [record.envelope.event_id for record in records if record.envelope.aggregate_id not in running]
+        return await super().claim(stream, **more | {"types": kinds, "ids": free[: limit or None]})

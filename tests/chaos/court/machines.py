@@ -158,7 +158,7 @@ class CourtMachinesCampaign:
 
     async def _join_all(self, url: str, spaces: dict[str, Space], relay: Relay, disks: dict[str, Path]) -> None:
         urls = {
-            name: f"postgresql://postgres@{space.address}:{relay.listen(space.address)}/postgres?schema=court"
+            name: f"postgresql://postgres@{space.address}:{relay.open(space.address)}/postgres?schema=court"
             for name, space in spaces.items()
         }
         seat = self._seat.home

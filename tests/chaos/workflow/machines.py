@@ -131,7 +131,7 @@ class MachinesCampaign:
             await self._check(url)
 
     def _machine(self, space: Space, relay: Relay, number: int) -> _Machine:
-        port = relay.listen(space.address)
+        port = relay.open(space.address)
         url = f"postgresql://postgres@{space.address}:{port}/postgres?schema=machines"
         return _Machine(space, self.folder / f"m{number}", url, self.folder)
 
