@@ -280,6 +280,21 @@ async def test_a_workflow_is_deleted_with_its_checkpoints_on_the_remote(
     assert await holders(postgres_url) == {}
 
 
+async def test_a_workflow_whose_machine_is_gone_is_cancelled_and_deleted_elsewhere(
+    tmp_path: Path, postgres_url: str, remote: Remote
+) -> None:
+    a, b, gate = tmp_path / "a", tmp_path / "b", tmp_path / "gate"
+    async with running_machine(a, postgres_url) as (parts, _):
+        workflow_id = await start_gated(parts, remote, gate)
+        await command(parts, "PauseWorkflow", workflow_id)
+    await end_lease(postgres_url, a)
+    async with running_machine(b, postgres_url) as (other, _):
+        await command(other, "CancelWorkflow", workflow_id)
+        assert (await find(other, workflow_id)).status is WorkflowStatus.CANCELLED
+        await command(other, "DeleteWorkflow", workflow_id)
+    assert not plain_git(remote.folder, "for-each-ref", "refs/kingdom/")
+
+
 async def test_a_checkpoint_does_not_count_before_it_is_pushed(
     tmp_path: Path, postgres_url: str, remote: Remote
 ) -> None:

@@ -21,10 +21,12 @@ from kingdom.gitops import (
     CommitAuthor,
     GitError,
     RecordedCheckpoint,
+    RemoteFailed,
     WorktreeBroken,
     Worktrees,
     add_patches,
     diff,
+    is_outage,
     log,
     merge,
     reset,
@@ -171,8 +173,8 @@ class GitopsService:
         clone = self._clones.find(git.url)
         if clone.repo.exists():
             await clone.forget(workflow_id)
-            if self._remote is not None:
-                await self._remote.forget(clone, workflow_id)
+        if self._remote is not None:
+            await self._forget_pushed(self._remote, git, workflow_id)
         await asyncio.to_thread(self._worktrees.forget, workflow_id)
 
     async def rescues(self, git: Git, workflow_id: str) -> list[Rescue]:
@@ -356,6 +358,16 @@ class GitopsService:
             raise MergeConflict(done.source, done.conflicts, tree.path)
         if done.rescues:
             _log.warning("ignored files were in the way of a merge into %s: kept as %s", tree.path, done.rescues[0])
+
+    async def _forget_pushed(self, remote: CheckpointRemote, git: Git, workflow_id: str) -> None:
+        """Delete the pushed checkpoints of a workflow; a remote that is gone, or refuses, keeps them."""
+        try:
+            clone = (await self._clones.ensure(git.url, fetch=False)).clone  # another machine may have made them
+            await remote.forget(clone, workflow_id)
+        except RemoteFailed as error:
+            if is_outage(error):
+                raise
+            _log.warning("checkpoints of %s stay on the remote of %s: %s", workflow_id, git.name, error)
 
     async def _push(self, clone: Clone, checkpoint: Checkpoint, commit: str) -> None:
         if self._remote is not None:
