@@ -15,7 +15,7 @@ _TOPIC = "bare"
 
 async def publish(servers: str, count: int, *, size: int) -> Figures:
     """An idempotent producer, flushed after each ``size`` records."""
-    topic = await _new_topic(servers)
+    topic = await new_topic(servers)
     producer = _producer(servers)
     documents = payloads(count)
     producer.produce(topic, b"first")
@@ -30,7 +30,7 @@ async def publish(servers: str, count: int, *, size: int) -> Figures:
 
 async def drain(servers: str, count: int) -> Figures:
     """Consume 500 at a time, and commit after each."""
-    topic = await _new_topic(servers)
+    topic = await new_topic(servers)
     producer = _producer(servers)
     for document in payloads(count):
         producer.produce(topic, encode(document).encode())
@@ -49,7 +49,7 @@ async def drain(servers: str, count: int) -> Figures:
 
 async def latency(servers: str, count: int) -> Figures:
     """Produce and flush, consume in a thread."""
-    topic = await _new_topic(servers)
+    topic = await new_topic(servers)
     producer, consumer, latencies = _producer(servers), _consumer(servers, topic), Latencies(count)
 
     async def publish_one(number: int) -> None:
@@ -69,7 +69,8 @@ async def latency(servers: str, count: int) -> Figures:
         consumer.close()
 
 
-async def _new_topic(servers: str) -> str:
+async def new_topic(servers: str) -> str:
+    """Make a topic with one partition; return its name."""
     from uuid import uuid4
 
     from confluent_kafka.admin import AdminClient, NewTopic

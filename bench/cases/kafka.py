@@ -9,11 +9,19 @@ from bench.bare import kafka as bare
 from bench.bars import Bar
 from bench.context import Context
 from bench.harness import Contestant, Table
+from bench.peers import Peer
 from bench.processes import kafka_drain_together
 
 TITLE = "Kafka: publish, drain, latency, relay"
 _BATCH = 1000
 _ONE_BROKER = "One broker on this machine, one shard"
+
+
+def _faststream(function: str, how: str, *arguments: object, **options: object) -> list[Contestant]:
+    """FastStream with each of its clients."""
+    measure = Peer("faststream", function)
+    clients = {"FastStream, aiokafka": "kafka", "FastStream, confluent": "confluent"}
+    return [Contestant(name, partial(measure, client, *arguments, **options), how) for name, client in clients.items()]
 
 
 def publish(context: Context) -> list[Table]:
@@ -23,6 +31,7 @@ def publish(context: Context) -> list[Table]:
         Contestant("bare producer", partial(bare.publish, servers, count, size=_BATCH), "idempotent, flushed"),
         Contestant("kingdom", partial(ours.kafka_publish, servers, count, size=_BATCH), "bus.publish"),
         Contestant("kingdom, postgresql", partial(ours.postgres_publish, server, count, size=_BATCH), "bus.publish"),
+        *_faststream("publish", "publish_batch", servers, count, size=_BATCH),
     )
     return [
         Table(
@@ -42,6 +51,7 @@ def drain(context: Context) -> list[Table]:
         Contestant("bare consumer", partial(bare.drain, servers, count), "consume(500) and commit, no leases"),
         Contestant("kingdom", partial(ours.kafka_drain, servers, count, batch=500), "Worker"),
         Contestant("kingdom, postgresql", partial(ours.postgres_drain, server, count, batch=500), "Worker"),
+        *_faststream("drain", "batches of 500, committed after each; no leases, no retries", servers, count),
     )
     bars = [Bar(">=", 25_000), Bar(">=", 1.0, of="kingdom, postgresql")]
     return [Table("Drain with one Worker", "events/s", outcomes, bars={"kingdom": bars}, remarks=(_ONE_BROKER,))]
@@ -65,6 +75,7 @@ def latency(context: Context) -> list[Table]:
     outcomes = context.race(
         Contestant("bare", partial(bare.latency, servers, count), "produce, flush → poll in a thread"),
         Contestant("kingdom", partial(ours.kafka_latency, servers, count), "Worker"),
+        *_faststream("latency", "committed after each event", servers, count),
     )
     titles = {
         "p50": ("Publish → handler start, p50", Bar("<=", 2.0, of="bare")),
