@@ -14,10 +14,11 @@ from kingdom.base.uptime import uptime
 from kingdom.bus import Delivery, EventBus
 from kingdom.workflow.context import WorkflowContext, log
 from kingdom.workflow.store.holds import EngineHolds, EngineReplaced
+from kingdom.workflow.usecases.lifecycle import finish_transition
 from kingdom.workflow.usecases.takeover import take_over_workflow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
 _RENEWALS_PER_LEASE: Final = 3
 _MARGIN: Final = 1 / 6  # of the lease, before whose end the agents are stopped
@@ -33,6 +34,7 @@ class LeaseKeeper:
         self._fail = fail
         self._taking: asyncio.Task[None] | None = None
         self._takes_over = False
+        self._unfinished: set[str] = set()  # workflows that were taken over, and then something failed
 
     def note(self) -> None:
         """Tell the agents when to stop and when to be gone: they look there, also when no engine is left."""
@@ -68,8 +70,10 @@ class LeaseKeeper:
                 self._look()
         except EngineReplaced as error:
             log.error("%s", error)
-            await self._context.agents.stop_others((), "its engine has lost its lease")
-            self._fail(error)
+            try:
+                await self._context.agents.stop_others((), "its engine has lost its lease")
+            finally:
+                self._fail(error)
         finally:
             if self._taking is not None:
                 self._taking.cancel()
@@ -100,10 +104,24 @@ class LeaseKeeper:
 
     async def _take_over(self) -> None:
         try:
-            for workflow_id, home in await self._holds.abandoned():
-                await take_over_workflow(self._context, workflow_id, home)
+            abandoned = await self._holds.abandoned()
         except Exception as error:  # noqa: BLE001 - the next look tries again
-            log.warning("workflows of other engines cannot be taken over now: %s", error, exc_info=error)
+            log.warning("workflows of engines that are gone cannot be looked for: %s", error)
+            return
+        for workflow_id in [*self._unfinished]:
+            await self._try(workflow_id, finish_transition(self._context, workflow_id))
+        for workflow_id, home in abandoned:
+            await self._try(workflow_id, take_over_workflow(self._context, workflow_id, home))
+
+    async def _try(self, workflow_id: str, step: Coroutine[Any, Any, object]) -> None:
+        """Do something for a workflow; what fails is tried again at the next look, and does not keep others waiting."""
+        self._unfinished.discard(workflow_id)
+        try:
+            await step
+        except Exception as error:  # noqa: BLE001 - see above
+            log.warning("workflow %s cannot be taken over now: %s", workflow_id, error, exc_info=error)
+            if self._holds.is_mine(workflow_id):
+                self._unfinished.add(workflow_id)
 
 
 class HeldCommands(EventBus):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -20,7 +19,7 @@ from kingdom.workflow.domain.statuses import (
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.event_queues import engine_worker
 from kingdom.workflow.store.transactions import STREAM
-from kingdom.workflow.usecases.lifecycle import CannotResume, finish_resume, prepare_workflow
+from kingdom.workflow.usecases.lifecycle import finish_transition
 from kingdom.workflow.usecases.resources import trees_of
 from kingdom.workflow.usecases.steps import begin_work, deliver_query, may_be_alive, stop_agent, write_report
 
@@ -129,14 +128,8 @@ class Recovery:
         async with self._context.store.transaction() as tx:
             between = await tx.workflows.with_status(WorkflowStatus.PREPARING, WorkflowStatus.RESUMING)
         for workflow in between:
-            if not self._is_mine(workflow.id):
-                continue
-            async with self._context.locks.of(workflow.id):
-                if workflow.status is WorkflowStatus.PREPARING:
-                    await prepare_workflow(self._context, workflow.id)
-                else:
-                    with contextlib.suppress(CannotResume):  # it is paused then, with the reason
-                        await finish_resume(self._context, workflow.id)
+            if self._is_mine(workflow.id):
+                await finish_transition(self._context, workflow.id)
 
     async def _resend(self) -> None:
         """Send queries and reports that are recorded as sent but that this engine gave to no agent."""

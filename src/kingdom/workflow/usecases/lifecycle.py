@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -280,6 +281,18 @@ async def finish_resume(context: WorkflowContext, workflow_id: str) -> None:
             workflow.resumed()
             unit.record(workflow.id, WorkflowResumed(workflow.id, _first_open_work(works).id))
         await unit.tx.workflows.save(workflow)
+
+
+async def finish_transition(context: WorkflowContext, workflow_id: str) -> None:
+    """Go on with a workflow that is PREPARING or RESUMING; one that cannot be resumed is PAUSED with the reason."""
+    async with context.locks.of(workflow_id):
+        async with context.store.reading() as tx:
+            workflow = await tx.workflows.find(workflow_id)
+        if workflow is not None and workflow.status is WorkflowStatus.PREPARING:
+            await prepare_workflow(context, workflow_id)
+        elif workflow is not None:
+            with contextlib.suppress(CannotResume):
+                await finish_resume(context, workflow_id)
 
 
 def _point_name(point: Checkpoint | None, works: Sequence[Work]) -> str:

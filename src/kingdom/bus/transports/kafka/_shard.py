@@ -29,6 +29,7 @@ from kingdom.bus.transports.kafka._topics import StreamTopics
 _TEXT_BYTES: Final = 64 << 20  # contents of unfinished events that are kept in memory
 _GROWTH: Final = 4  # a snapshot is due after this many times the size of the last one, at least
 _LOADS: Final = 40  # attempts to find a snapshot that the ledger continues
+_RELOADS: Final = 5  # of the state, that a reader waits for
 _READ_AHEAD: Final = 2000  # records that are read at once when a content is not in memory
 _DUE_MARGIN_SECONDS: Final = 0.1  # an event that is due so soon counts as due
 
@@ -39,6 +40,10 @@ class _Waiter(NamedTuple):
     data: int
     ledger: int
     reached: asyncio.Future[None]
+
+
+class _Shortened(TransportUnavailable):
+    """Records were deleted before they were read; the last snapshot is loaded instead."""
 
 
 class Shard:
@@ -119,7 +124,7 @@ class Shard:
         """Begin again: the records that were to be read next were deleted, or the log was cut."""
         log.warning("%s was shortened before it was read: loading its last snapshot", self._topics.ledger)
         self._reader.leave([self._topics.data, self._topics.ledger], self.partition)
-        self._fail(TransportUnavailable(f"kafka: {self._topics.ledger} was shortened before it was read; try again"))
+        self._fail(_Shortened(f"kafka: {self._topics.ledger} was shortened before it was read; try again"))
         self._data.clear()
         self._ledger.clear()
         await self.open()
@@ -279,7 +284,16 @@ class Shard:
         await self.reach(*await self._clients.end_offsets(self.places))
 
     async def reach(self, data: int, ledger: int) -> None:
-        """Read both topics up to these offsets. Waits while the state is loaded again."""
+        """Read both topics up to these offsets. If the state has to be loaded again meanwhile, that is waited for."""
+        for left in reversed(range(_RELOADS)):
+            try:
+                return await self._reach(data, ledger)
+            except _Shortened:
+                if not left:
+                    raise
+        return None
+
+    async def _reach(self, data: int, ledger: int) -> None:
         if self._reloading:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._clients.settings.timeout):
