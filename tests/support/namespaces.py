@@ -1,9 +1,14 @@
-"""Machines on this host: network namespaces, each with a link of its own to a database, which can be cut or slow."""
+"""Machines on this host: network namespaces, each with a link of its own to a database, which can be cut or slow.
+
+The other ends of the links are in a namespace of their own, the hub: to programs on the host, such as a browser,
+nothing changes when links come and go.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -12,10 +17,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Self
 
 from kingdom.agents.processes import find_process
 from tests.support.proxy import ThreadedServers
+
+_NAMESPACES: Final = Path("/run/netns")
+_CLONE_NEWNET: Final = 0x40000000
 
 
 def why_not_possible() -> str | None:
@@ -29,21 +37,41 @@ def why_not_possible() -> str | None:
     return tried.stderr.strip() or None
 
 
-class Space:
-    """One machine. ``address`` is where it finds this host."""
+class Hub:
+    """Where the links of all machines end."""
 
-    def __init__(self, number: int) -> None:
-        pid = os.getpid()
-        self.name = f"kt{pid}-{number}"
-        self._link = f"v{pid % 1_000_000}-{number}"
-        prefix = f"10.{pid >> 8 & 255}.{pid & 255}"
-        self.address = f"{prefix}.{4 * number + 1}"
-        other = f"{prefix}.{4 * number + 2}"
+    def __init__(self) -> None:
+        self.name = f"kt{os.getpid()}-hub"
         _ip("netns", "add", self.name)
-        _ip("link", "add", self._link, "type", "veth", "peer", "name", "db", "netns", self.name)
-        _ip("addr", "add", f"{self.address}/30", "dev", self._link)
-        _ip("link", "set", self._link, "up")
-        self._inside("addr", "add", f"{other}/30", "dev", "db")
+
+    def ip(self, *words: str) -> None:
+        """Run ``ip`` there."""
+        _ip("netns", "exec", self.name, "ip", *words)
+
+    def enter(self) -> None:
+        """Have the calling thread make its sockets there."""
+        with (_NAMESPACES / self.name).open() as file:
+            if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), f"the namespace {self.name} cannot be entered")
+
+    def remove(self) -> None:
+        """Remove it, with all links."""
+        _ip("netns", "del", self.name)
+
+
+class Space:
+    """One machine. ``address`` is where it finds the hub."""
+
+    def __init__(self, hub: Hub, number: int) -> None:
+        self._hub = hub
+        self.name = f"kt{os.getpid()}-{number}"
+        self._link = f"link{number}"
+        self.address = f"10.77.{number}.1"
+        _ip("netns", "add", self.name)
+        hub.ip("link", "add", self._link, "type", "veth", "peer", "name", "db", "netns", self.name)
+        hub.ip("addr", "add", f"{self.address}/30", "dev", self._link)
+        hub.ip("link", "set", self._link, "up")
+        self._inside("addr", "add", f"10.77.{number}.2/30", "dev", "db")
         self._inside("link", "set", "db", "up")
         self._inside("link", "set", "lo", "up")
 
@@ -72,12 +100,12 @@ class Space:
 
     def cut(self) -> None:
         """Take its link down: what is sent is lost, and nobody is told."""
-        _ip("link", "set", self._link, "down")
+        self._hub.ip("link", "set", self._link, "down")
 
     def mend(self) -> None:
         """Bring its link up again."""
-        _ip("link", "set", self._link, "up")
-        _ip("addr", "replace", f"{self.address}/30", "dev", self._link)
+        self._hub.ip("link", "set", self._link, "up")
+        self._hub.ip("addr", "replace", f"{self.address}/30", "dev", self._link)
 
     def remove(self) -> None:
         """End everything on it, and it."""
@@ -90,15 +118,17 @@ class Space:
 
 
 @contextmanager
-def open_spaces(count: int) -> Iterator[list[Space]]:
-    """So many machines, which end with the block, with all that runs on them."""
+def open_spaces(count: int) -> Iterator[tuple[Hub, list[Space]]]:
+    """So many machines and their hub, which end with the block, with all that runs on them."""
     spaces: list[Space] = []
+    hub = Hub()
     try:
-        spaces.extend(Space(number) for number in range(count))  # those that were made are removed if one cannot be
-        yield spaces
+        spaces.extend(Space(hub, number) for number in range(count))  # those that were made go if one cannot be
+        yield hub, spaces
     finally:
         for space in spaces:
             space.remove()
+        hub.remove()
 
 
 def _ip(*words: str) -> str:
@@ -108,12 +138,21 @@ def _ip(*words: str) -> str:
 
 
 class Relay(ThreadedServers):
-    """Passes connections to addresses of this host on to a unix socket; each may be ``slow``, by seconds."""
+    """Passes connections to addresses of the hub on to a unix socket; each may be ``slow``, by seconds."""
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target: Path, hub: Hub) -> None:
         super().__init__()
         self._target = target
+        self._hub = hub
         self.slow: dict[str, float] = {}
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.run(self._enter())
+        return self
+
+    async def _enter(self) -> None:
+        self._hub.enter()
 
     def open(self, address: str) -> int:
         """Pass connections to this address on; return the port."""

@@ -127,8 +127,8 @@ class CourtMachinesCampaign:
         logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # it says when it cannot connect, which is meant
         with ExitStack() as stack:
             server = stack.enter_context(PostgresServer(self.folder / "pg"))
-            spaces = stack.enter_context(open_spaces(len(_NAMES)))
-            relay = stack.enter_context(Relay(self.folder / "pg" / ".s.PGSQL.5432"))
+            hub, spaces = stack.enter_context(open_spaces(len(_NAMES)))
+            relay = stack.enter_context(Relay(self.folder / "pg" / ".s.PGSQL.5432", hub))
             disks = {
                 name: stack.enter_context(small_disk(self.folder / f"disk-{name}", _DISK_MEGABYTES)) for name in _NAMES
             }

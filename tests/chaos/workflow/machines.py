@@ -104,8 +104,8 @@ class MachinesCampaign:
         logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # it says when it cannot connect, which is meant
         with (
             PostgresServer(self.folder / "pg") as server,
-            open_spaces(_MACHINES) as spaces,
-            Relay(self.folder / "pg" / ".s.PGSQL.5432") as relay,
+            open_spaces(_MACHINES) as (hub, spaces),
+            Relay(self.folder / "pg" / ".s.PGSQL.5432", hub) as relay,
         ):
             asyncio.run(self._run(faults, server, spaces, relay))
         return self.tally

@@ -289,15 +289,16 @@ def test_an_interrupt_is_not_kept_waiting_for_a_server_that_is_away() -> None:
 class Watched:
     """A thread with a bus in it, of which is known when it opens and closes."""
 
-    def __init__(self, url: str, idle: float) -> None:
+    def __init__(self, url: str, idle: float, patience: float = 30) -> None:
         self.url = url
+        self.patience = patience
         self.opened = self.closed = 0
         self.change = threading.Condition()
         self.thread = LoopThread()
         self.bus = BackgroundPublisher(self.thread, self.make, idle)
 
     def make(self) -> EventBus:
-        bus = connect(self.url, connect_timeout=0.1)
+        bus = connect(self.url, connect_timeout=self.patience)
         plain_open, plain_close = bus.transport.open, bus.transport.close
 
         async def opening() -> None:
@@ -336,7 +337,7 @@ def test_what_nobody_uses_is_closed_and_opened_by_the_next_call(postgres_url: st
 
 
 def test_callers_share_one_opening_and_its_failure(tmp_path: Path) -> None:
-    watched = Watched(f"postgresql://nobody@127.0.0.1:1/none?passfile={tmp_path}/none", idle=60)
+    watched = Watched(f"postgresql://nobody@127.0.0.1:1/none?passfile={tmp_path}/none", idle=60, patience=0.1)
     with ThreadPoolExecutor(4) as threads:
         answers = [threads.submit(watched.bus.publish_now, STREAM, made(1)) for _ in range(4)]
         for answer in answers:
