@@ -99,7 +99,7 @@ class Space:
         return sorted(sent)
 
     def cut(self) -> None:
-        """Take its link down: what is sent is lost, and nobody is told."""
+        """Take its link down: what is sent is lost, without an error."""
         self._hub.ip("link", "set", self._link, "down")
 
     def mend(self) -> None:
