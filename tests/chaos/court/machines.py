@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kingdom.bus.errors import BusError
+from kingdom.court.config import MACHINE_FILE
 from kingdom.court.home import Home
 from kingdom.court.init_home import SharedQueues
 from kingdom.court.machines.joining import join_court
@@ -169,17 +170,16 @@ class CourtMachinesCampaign:
         manifest = seat.general("gen-work") / "manifest.yaml"
         manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"retries": 5}))
         await Registry(url).publish_packages(seat)
-        settings = seat.config / "machine.yaml"
-        settings.write_text(settings.read_text().replace(url, urls["seat"]))
         homes = {"seat": seat}
         for name in _NAMES[1:]:
             joined: dict[str, Any] = (
                 {"joined": True, "generals": ("gen-work",)} if name not in _LEADERS else {"generals": ()}
             )
-            result, _ = await join_court(
-                disks[name] / "home", SharedQueues(name, url=urls[name], **joined), force=False
-            )
+            result, _ = await join_court(disks[name] / "home", SharedQueues(name, url=url, **joined), force=False)
             homes[name] = result.home
+        for name, home in homes.items():  # from its own machine, the database is reached by its link
+            settings = home.config / MACHINE_FILE
+            settings.write_text(settings.read_text().replace(url, urls[name]))
         self._hosts = [_Host(spaces[name], homes[name], disks[name], self.folder / f"{name}.log") for name in _NAMES]
 
     async def _keep(self) -> None:
