@@ -76,7 +76,8 @@ def all_parts(workers: int) -> list[Part]:
         for transport in TRANSPORTS
     ]
     git = [_campaign(f"git-{name}", WALKS, "--only", "git", "--operation", name) for name in OPERATIONS]
-    single = [_campaign(part, CAMPAIGNS, "--only", part) for part in ("kafka", "workflow", "machines", "day", "outage")]
+    single = [_campaign(part, CAMPAIGNS, "--only", part) for part in ("kafka", "workflow", "day", "outage")]
+    single.append(_campaign("machines", CAMPAIGNS, "--only", "machines", "--kills", "40"))  # on the court and workflows
     return [*tests, *campaigns, *git, *single]
 
 
