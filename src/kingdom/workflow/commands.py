@@ -103,6 +103,9 @@ async def carry_out_left(bus: EventBus, command: SentCommand, handlers: Mapping[
     except Reject as error:
         await bus.settle(dead=[(delivery, error.code, error.why)])
         raise CommandRefused(error.code, error.why) from error
+    except Retry:  # the engine that holds its workflow carries it out
+        await bus.release([delivery])
+        return await wait_for_command(bus, command, _CARRY_SECONDS)
     await bus.settle(done=[delivery])
     return None
 

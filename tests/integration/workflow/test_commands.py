@@ -15,12 +15,13 @@ from kingdom.workflow.commands import (
     COMMAND_STREAM,
     CommandPending,
     CommandRefused,
+    carry_out_left,
     command_worker,
     prepare_commands,
     send_command,
     wait_for_command,
 )
-from kingdom.workflow.errors import IllegalTransition
+from kingdom.workflow.errors import HeldElsewhere, IllegalTransition
 
 
 class Engine:
@@ -106,3 +107,25 @@ async def test_refusals_of_long_ago_are_forgotten_when_an_engine_starts(
     monkeypatch.setattr("kingdom.workflow.commands._REFUSED_KEPT_SECONDS", 0.0)
     await prepare_commands(buses[1])
     assert await buses[0].dead(COMMAND_STREAM) == []
+
+
+async def test_a_command_for_a_workflow_of_another_machine_is_left_to_its_engine(
+    buses: tuple[EventBus, EventBus],
+) -> None:
+    asker, other = buses
+    refused = asyncio.Event()
+
+    async def refuse(workflow_id: str) -> None:
+        refused.set()
+        raise HeldElsewhere(f"workflow {workflow_id} is held by another engine")
+
+    await prepare_commands(other)
+    command = await send_command(asker, "PauseWorkflow", "wf-1")
+    carrying = asyncio.create_task(carry_out_left(asker, command, {"PauseWorkflow": refuse}))
+    async with asyncio.timeout(30):
+        await refused.wait()
+        while not (claimed := await other.claim(COMMAND_STREAM, worker="holder", ids=[command.id])):
+            await asyncio.sleep(0.01)
+        await other.settle(done=claimed)
+        await carrying
+    assert [delivery.attempt for delivery in claimed] == [1], "it was given back as it was"
