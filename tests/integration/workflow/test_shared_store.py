@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kingdom.agents.processes import find_process
+from kingdom.gitops import RemoteFailed
+from kingdom.gitops.checkpoint_remote import CheckpointRemote
 from kingdom.workflow.adapters.git_service import GitopsService
 from kingdom.workflow.commands import CommandRefused, send_command, wait_for_command
 from kingdom.workflow.context import WorkflowContext
@@ -313,6 +316,29 @@ async def test_a_checkpoint_does_not_count_before_it_is_pushed(
         workflow = await wait_until_resting(parts, workflow_id)
         assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
         assert (await works_of(parts, workflow_id))["one"].attempt == 1, "nothing is done again"
+
+
+async def test_a_checkpoint_is_pushed_again_when_its_remote_was_away(
+    tmp_path: Path, postgres_url: str, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away, push = 2, CheckpointRemote.push
+
+    async def push_later(self: CheckpointRemote, *arguments: Any) -> None:
+        nonlocal away
+        if away:
+            away -= 1
+            raise RemoteFailed(["git", "push"], 128, "no answer", reason="unreachable")
+        await push(self, *arguments)
+
+    monkeypatch.setattr(CheckpointRemote, "push", push_later)
+    async with running_machine(tmp_path / "a", postgres_url) as (parts, _):
+        workflow_id = await create(parts, remote, runs("one", "echo 1 > one.txt"))
+        await command(parts, "StartWorkflow", workflow_id)
+        workflow = await wait_until_resting(parts, workflow_id)
+        assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
+        assert (await works_of(parts, workflow_id))["one"].attempt == 1
+        assert parts.counters.retried == 2
+    assert plain_git(remote.folder, "for-each-ref", "refs/kingdom/checkpoints/")
 
 
 async def test_an_engine_alone_and_engines_that_share_exclude_each_other(
