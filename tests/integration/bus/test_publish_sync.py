@@ -187,11 +187,16 @@ for number in range(3):
     publish_sync("orders", Envelope(type="Created", event_id=f"e{number}"), url=sys.argv[1])
 """
 
+# Development mode also reports every step of an event loop that took 100 ms: that is the machine, not the bus.
+WITHOUT_SLOW_STEPS = """
+import logging
+logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).startswith("Executing "))
+"""
+
 
 def test_a_process_ends_without_a_word(url: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", SCRIPT, url], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [sys.executable, "-X", "dev", "-c", WITHOUT_SLOW_STEPS + SCRIPT, url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert stored(url) == ["e0", "e1", "e2"]
 
