@@ -30,7 +30,7 @@ from kingdom.court.queues import (
     find_document,
     uses_files,
 )
-from kingdom.journal import Reader
+from kingdom.court.text_index import TextIndex, search_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,29 +48,6 @@ _LINK_FIELDS: Final = {
     MESSAGES: ("context.task_id", "context.event_id"),
 }
 COMMAND_EVENT_SUFFIXES: Final = (".human_response", ".task_cancel", ".task_retry")
-_JOURNAL_ID_FIELDS: Final = ("event_id", "task_id", "original_task_id", "msg_id", "soldier_id", "subject")
-
-
-@dataclass(slots=True)
-class RelatedRecords:
-    """The documents and journal lines that belong to one id."""
-
-    ids: set[str]
-    documents: list[StoredDocument] = field(default_factory=list)
-    journal: list[dict[str, Any]] = field(default_factory=list)  # lines, in the order of the file
-
-
-def find_related(start: str, known: Sequence[tuple[StoredDocument, AbstractSet[str]]], journal: Path) -> RelatedRecords:
-    """Follow all links from ``start``, in documents (``known``, with their links) and in the journal."""
-    ids, before = {start}, 0
-    lines: list[dict[str, Any]] = []
-    while len(ids) != before:
-        before = len(ids)
-        expand_ids(ids, known)
-        lines = _journal_lines(journal, ids)
-        for line in lines:
-            ids |= {value for key in _JOURNAL_ID_FIELDS if isinstance(value := line["data"].get(key), str) and value}
-    return RelatedRecords(ids, [stored for stored, links in known if stored.id in ids or links & ids], lines)
 
 
 def links_of(stored: StoredDocument) -> AbstractSet[str]:
@@ -99,23 +76,6 @@ def _value_at(document: Any, path: str) -> Any:
     return document
 
 
-def _journal_lines(path: Path, ids: set[str]) -> list[dict[str, Any]]:
-    """Return the journal lines that name one of the ids, oldest first, including rotated files."""
-    needles = [json.dumps(one).encode() for one in ids]
-    found = []
-    with Reader(path, report=lambda _problem: None) as reader:
-        for line in reader.read_lines():
-            if any(needle in line for needle in needles):
-                try:
-                    document = json.loads(line)
-                except ValueError:
-                    continue
-                data = document.get("data") if isinstance(document, dict) else None
-                if isinstance(data, dict) and any(data.get(key) in ids for key in _JOURNAL_ID_FIELDS):
-                    found.append(document)
-    return found
-
-
 INVALID: Final = "invalid"
 # A refresh stays fresh for this many times its own duration: for files its CPU time, up to a maximum; for a database
 # its elapsed time, between two bounds.
@@ -127,6 +87,7 @@ _FULL_RELOAD_SECONDS: Final = 300.0
 _MAX_INLINE_ENTRIES: Final = 20_000  # filtered within a few milliseconds; switching to a thread takes as long
 _MTIME_SETTLE_SECONDS: Final = 1.0  # directory times are coarse: a younger one may not show the next change
 _MAX_SEARCH_CHARS: Final = 1000  # of each document
+_MAX_OLD_TEXTS: Final = 4  # times the entries; then their texts are indexed again, without what changed since
 _FILTER_FIELDS: Final = ("status", "type", "target_general", "source", "priority")
 _MAX_FIELD_CHARS: Final = 200  # of a field in a summary
 
@@ -195,6 +156,8 @@ class DocumentIndex:
         # The entries in other orders, and which entries they were made of: a hundred thousand take 100 ms to sort.
         self._orders: dict[tuple[bool, SortOrder], tuple[list[IndexEntry], list[IndexEntry]]] = {}
         self._linked: tuple[list[IndexEntry], dict[str, list[IndexEntry]]] | None = None  # made of which entries
+        self._texts: TextIndex | None = None  # made when many entries are searched for the first time
+        self._indexing: asyncio.Task[None] | None = None
         self._queried_at = self._reload_at = 0.0  # a database
         self._refresh_at = 0.0
         self._refreshing = asyncio.Lock()
@@ -225,19 +188,47 @@ class DocumentIndex:
         limit: int,
         after: EntryPosition | None = None,
         order: SortOrder = "newest",
+        text: str = "",
     ) -> IndexPage:
         """Return up to ``limit`` entries after a position of this order.
 
-        ``wanted`` filters them; None returns all valid entries.
+        ``wanted`` filters them; None returns all valid entries. All words of ``text`` must occur in them.
         """
         await self._refresh()
         entries, steps = (self._valid, ()) if wanted is None else (self._newest, wanted)
+        if words := search_words(text):
+            steps = [*((valid_entries,) if wanted is None else wanted), *map(_word_filter, words)]
+            if (few := await self._candidates(words)) is not None:
+                return _page(sort_entries(few, order), steps, limit, after, order)
         if len(entries) > _MAX_INLINE_ENTRIES and self._sorted_as(entries, order) is None:
             await asyncio.to_thread(self._sort_as, entries, order)
         found = self._sorted_as(entries, order) or self._sort_as(entries, order)
-        if len(entries) <= _MAX_INLINE_ENTRIES or wanted is None:
+        if len(entries) <= _MAX_INLINE_ENTRIES or not steps:
             return _page(found, steps, limit, after, order)
         return await asyncio.to_thread(_page, found, steps, limit, after, order)
+
+    async def _candidates(self, words: Sequence[str]) -> list[IndexEntry] | None:
+        """Return the entries that may contain all words, the newest first; None when all have to be looked through."""
+        if len(self._newest) <= _MAX_INLINE_ENTRIES:
+            return None
+        if self._texts is None:
+            if self._indexing is None or self._indexing.done():
+                self._indexing = asyncio.create_task(self._index_texts())
+            return None
+        by_id = self._by_id
+        ids = await asyncio.to_thread(self._texts.candidates, words)
+        if ids is None or len(ids) > _MAX_INLINE_ENTRIES:
+            return None
+        return sorted((by_id[one] for one in ids if one in by_id), key=lambda entry: entry.key, reverse=True)
+
+    async def _index_texts(self) -> None:
+        """Index the texts of all entries. It takes some seconds, in which searches look through all entries."""
+        texts, known = TextIndex(), self._by_id
+        await asyncio.to_thread(_add_texts, texts, known.values())
+        async with self._refreshing:
+            changed = [entry for entry in self._by_id.values() if known.get(entry.id) is not entry]
+            await asyncio.to_thread(_add_texts, texts, changed)
+            self._texts = texts
 
     def _sorted_as(self, entries: list[IndexEntry], order: SortOrder) -> list[IndexEntry] | None:
         """Return entries in an order, if they were sorted since the last change."""
@@ -270,7 +261,7 @@ class DocumentIndex:
         known, changed = ({}, True) if whole else (self._files[""], False)
         async for record in self._services.bus.records(self.stream, within=within):
             stored = document_from_record(record)
-            known[stored.id] = _index_entry(stored, 0)
+            known[stored.id] = self._entry(stored, 0)
             changed = True
         self._files[""] = known
         self._queried_at = now
@@ -314,8 +305,14 @@ class DocumentIndex:
         for name in new:
             stored = document_from_file(self._folder / state / name, self.stream, state)
             if stored is not None:
-                known[name] = _index_entry(stored, names[name])
+                known[name] = self._entry(stored, names[name])
         return bool(gone or new)
+
+    def _entry(self, stored: StoredDocument, inode: int) -> IndexEntry:
+        entry, before = _index_entry(stored, inode), self._by_id.get(stored.id)
+        if self._texts is not None and (before is None or before.words != entry.words):
+            self._texts.add(entry.id, entry.words)
+        return entry
 
     def _sort(self) -> None:
         # A document that changes state may be seen in both directories: the later state wins.
@@ -324,6 +321,8 @@ class DocumentIndex:
         self._valid = valid_entries(self._newest)
         self._orders = {}
         self._by_id = by_id
+        if self._texts is not None and self._texts.texts > _MAX_OLD_TEXTS * len(by_id):
+            self._texts = None
 
 
 def stub_document(entry: IndexEntry, stream: str) -> StoredDocument:
@@ -338,22 +337,17 @@ async def full_document(services: Services, known: StoredDocument) -> StoredDocu
     return await find_document(services, known.id)
 
 
+def _add_texts(texts: TextIndex, entries: Iterable[IndexEntry]) -> None:
+    for entry in entries:
+        texts.add(entry.id, entry.words)
+
+
 def _by_link(entries: list[IndexEntry]) -> dict[str, list[IndexEntry]]:
     found: dict[str, list[IndexEntry]] = {}
     for entry in entries:
         for link in entry.links:
             found.setdefault(link, []).append(entry)
     return found
-
-
-def text_filters(text: str) -> list[EntryFilter]:
-    """Return filters for the entries that contain all words of a text.
-
-    Numbers and long words come first: they are rare, so that the other words are looked for in few entries.
-    """
-    words = dict.fromkeys(text.casefold().split())
-    rarest_first = sorted(words, key=lambda word: (not any(map(str.isdigit, word)), -len(word)))
-    return [_word_filter(word) for word in rarest_first]
 
 
 def valid_entries(entries: list[IndexEntry]) -> list[IndexEntry]:

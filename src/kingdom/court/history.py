@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.files import read_json
 from kingdom.base.times import epoch_seconds
 from kingdom.court.budget import ledger_lines
-from kingdom.court.document_index import find_related, full_document, links_of, stub_document
+from kingdom.court.document_index import expand_ids, full_document, links_of, stub_document
 from kingdom.court.models import timestamp
 from kingdom.court.questions import NEEDS_HUMAN, answers_in
 from kingdom.court.queues import EVENTS, MESSAGES, TASKS, all_documents
 from kingdom.court.soldiers import SoldierIndex
+from kingdom.journal import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from kingdom.court.document_index import DocumentIndex, RelatedRecords
+    from kingdom.court.document_index import DocumentIndex
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
     from kingdom.court.queues import StoredDocument
     from kingdom.court.soldiers import Soldier
 
 _TASK_ID: Final = re.compile(r"task-\d{8}-\d{3,}")
+_JOURNAL_ID_FIELDS: Final = ("event_id", "task_id", "original_task_id", "msg_id", "soldier_id", "subject")
 _MAX_TEXT_CHARS: Final = 300  # of a text in a line; the file that the line names has the rest
 # Which document a journal line follows. Journal times are whole seconds, document times have milliseconds.
 _ORDERED_AFTER: Final = {
@@ -71,7 +74,7 @@ async def read_history(
         ]
     else:
         known = [(stored, links_of(stored)) for stored in await all_documents(services)]
-    family = await asyncio.to_thread(find_related, start, known, services.home.journal)
+    family = await asyncio.to_thread(_find_related, start, known, services.home.journal)
     if indexes:
         family.documents = [
             whole for one in family.documents if (whole := await full_document(services, one)) is not None
@@ -81,10 +84,51 @@ async def read_history(
     return await asyncio.to_thread(History(services.home, family, roster or SoldierIndex(services.home)).lines)
 
 
+@dataclass(slots=True)
+class _RelatedRecords:
+    """The documents and journal lines that belong to one id."""
+
+    ids: set[str]
+    documents: list[StoredDocument] = field(default_factory=list)
+    journal: list[dict[str, Any]] = field(default_factory=list)  # lines, in the order of the file
+
+
+def _find_related(
+    start: str, known: Sequence[tuple[StoredDocument, AbstractSet[str]]], journal: Path
+) -> _RelatedRecords:
+    """Follow all links from ``start``, in documents (``known``, with their links) and in the journal."""
+    ids, before = {start}, 0
+    lines: list[dict[str, Any]] = []
+    while len(ids) != before:
+        before = len(ids)
+        expand_ids(ids, known)
+        lines = _journal_lines(journal, ids)
+        for line in lines:
+            ids |= {value for key in _JOURNAL_ID_FIELDS if isinstance(value := line["data"].get(key), str) and value}
+    return _RelatedRecords(ids, [stored for stored, links in known if stored.id in ids or links & ids], lines)
+
+
+def _journal_lines(path: Path, ids: set[str]) -> list[dict[str, Any]]:
+    """Return the journal lines that name one of the ids, oldest first, including rotated files."""
+    needles = [json.dumps(one).encode() for one in ids]
+    found = []
+    with Reader(path, report=lambda _problem: None) as reader:
+        for line in reader.read_lines():
+            if any(needle in line for needle in needles):
+                try:
+                    document = json.loads(line)
+                except ValueError:
+                    continue
+                data = document.get("data") if isinstance(document, dict) else None
+                if isinstance(data, dict) and any(data.get(key) in ids for key in _JOURNAL_ID_FIELDS):
+                    found.append(document)
+    return found
+
+
 class History:
     """Builds the history from related records."""
 
-    def __init__(self, home: Home, family: RelatedRecords, roster: SoldierIndex) -> None:
+    def __init__(self, home: Home, family: _RelatedRecords, roster: SoldierIndex) -> None:
         self._home = home
         self._family = family
         self._roster = roster

@@ -13,7 +13,7 @@ import pytest
 
 from kingdom.court import document_index
 from kingdom.court.bootstrap import open_services
-from kingdom.court.document_index import DocumentIndex, IndexEntry, text_filters
+from kingdom.court.document_index import DocumentIndex, IndexEntry
 from kingdom.court.document_order import SortOrder, sort_entries
 from kingdom.court.home import MARKER, Home
 from kingdom.court.loop import Services
@@ -183,7 +183,7 @@ async def test_where_queues_are_not_files_they_are_listed_as_well(tmp_path: Path
     (tmp_path / MARKER).write_text(f"queue: {{transport: 'sqlite:///{tmp_path}/bus.db'}}\n")
     async with open_services(home) as services:
         await put_documents(services.bus, [Task.model_validate(document(number)) for number in range(3)])
-        page = await DocumentIndex(services, TASKS).page(text_filters("evt-github-2"), 10)
+        page = await DocumentIndex(services, TASKS).page(None, 10, text="evt-github-2")
         assert [entry.id for entry in page.items] == [document(2)["id"]]
 
 
@@ -213,3 +213,102 @@ async def test_an_order_is_made_once_and_again_after_a_change(
     found = await index.page(None, 2, order="general")
     assert [entry.id[-1] for entry in found.items] == ["7", "5"]
     assert sorted_lists == ["general", "type", "general"]
+
+
+class Searches:
+    """Searches an index, and looks through all of its entries for comparison."""
+
+    def __init__(self, index: DocumentIndex) -> None:
+        self.index = index
+
+    async def check(self, text: str, **more: Any) -> list[str]:
+        page = await self.index.page(None, 100, text=text, **more)
+        entries = sort_entries([one for one in await self.index.newest() if one.state != "invalid"], **more or NEWEST)
+        expected = [one.id for one in entries if all(word in one.words for word in text.casefold().split())]
+        assert ([one.id for one in page.items], page.total) == (expected, len(expected))
+        return [one[-2:] for one in expected]
+
+    async def until_indexed(self) -> None:
+        assert self.index._indexing is not None
+        await self.index._indexing
+
+
+NEWEST: dict[str, Any] = {"order": "newest"}
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have few entries treated as many."""
+    monkeypatch.setattr(document_index, "_MAX_INLINE_ENTRIES", 10)
+
+
+@pytest.mark.usefixtures("few")
+async def test_a_search_of_very_many_documents_finds_the_same_with_an_index_of_their_texts(services: Services) -> None:
+    folder = services.home.queue / TASKS / "completed"
+    for number in range(40):
+        drop(folder, **document(number, status=STATUSES[number % 3]))
+    searches = Searches(DocumentIndex(services, TASKS, fresh_factor=0))
+    assert await searches.check("change github-12") == ["12"], "looks through all of them"
+    drop(folder, **document(91, status="completed"))  # comes while the texts are indexed
+    await searches.index.newest()
+    await searches.until_indexed()
+    assert await searches.check("Change GitHub-12") == ["12"]
+    assert await searches.check("change github-91") == ["91"]
+    assert await searches.check("GITHUB.pr evt-github-3") == ["38", "36", "34", "32", "30"]
+    assert await searches.check("github.pr evt-github-3", order="oldest") == ["30", "32", "34", "36", "38"]
+    assert await searches.check("failed evt-github-3", order="general") == ["37", "31", "34"]
+    assert await searches.check("nowhere") == []
+    assert len(await searches.check("change")) == 41, "more than are worth an index"
+    failed = await searches.index.page(
+        [lambda entries: [one for one in entries if one.status == "failed"]], 2, None, "oldest", "evt-github-2"
+    )
+    assert ([one.id[-2:] for one in failed.items], failed.total, failed.more) == (["22", "25"], 3, True)
+
+
+@pytest.mark.usefixtures("few")
+async def test_the_index_of_texts_follows_what_comes_changes_and_goes(services: Services) -> None:
+    folder = services.home.queue / TASKS / "completed"
+    for number in range(20):
+        drop(folder, **document(number, status="completed"))
+    searches = Searches(DocumentIndex(services, TASKS, fresh_factor=0))
+    await searches.check("first")
+    await searches.until_indexed()
+    await put_documents(services.bus, [Task.model_validate(document(50))])
+    assert await searches.check("pending 50") == ["50"]
+    held = await services.bus.claim(TASKS, worker="gen-pr")
+    assert await searches.check("pending 50") == []
+    assert await searches.check("in_progress 50") == ["50"]
+    await services.bus.settle(dead=[(held[0], "INVALID", "no good")])
+    assert await searches.check("github-50") == []
+    (folder / f"{document(7)['id']}.json").unlink()
+    assert await searches.check("github-7") == []
+    for change in range(70):  # texts of the past are dropped from time to time
+        (folder / ".new").write_text(json.dumps(document(3, note=f"version{change}")))
+        os.replace(folder / ".new", folder / f"{document(3)['id']}.json")
+        assert await searches.check(f"version{change}") == ["03"]
+    await searches.until_indexed()
+    assert await searches.check("github-3") == ["03"]
+    assert searches.index._texts is not None
+    assert searches.index._texts.texts < 70
+
+
+@pytest.mark.usefixtures("few")
+async def test_the_index_of_texts_outlasts_a_reload_from_a_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document_index, "_FULL_RELOAD_SECONDS", 0.0)
+    monkeypatch.setattr(document_index, "_DATABASE_FRESH_SECONDS", (0.0, 0.0))
+    home = Home(tmp_path)
+    home.config.mkdir()
+    (tmp_path / MARKER).write_text(f"queue: {{transport: 'sqlite:///{tmp_path}/bus.db'}}\n")
+    async with open_services(home) as services:
+        await put_documents(services.bus, [Task.model_validate(document(number)) for number in range(30)])
+        searches = Searches(DocumentIndex(services, TASKS))
+        await searches.check("first")
+        await searches.until_indexed()
+        await put_documents(services.bus, [Task.model_validate(document(77))])
+        for _ in range(3):
+            assert await searches.check("evt-github-77") == ["77"]
+            assert await searches.check("evt-github-17") == ["17"]
+        assert searches.index._texts is not None
+        assert searches.index._texts.texts == 31, "texts that did not change are not added again"

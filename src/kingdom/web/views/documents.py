@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from kingdom.base.files import read_json
 from kingdom.court.budget import ledger_lines
 from kingdom.court.commands import allowed_actions, find_task
-from kingdom.court.document_index import index_fields, text_filters, valid_entries
+from kingdom.court.document_index import index_fields, valid_entries
 from kingdom.court.document_order import EntryPosition, SortOrder, position_of
 from kingdom.court.history import read_history
 from kingdom.court.home import check_name
@@ -149,7 +149,8 @@ async def list_documents(
     chosen = None if wanted is None or wanted == DocumentFilter(sort=order) else _narrows(wanted)
     if first is not None:
         chosen = [first, *(chosen or [valid_entries])]
-    found = await court_state(context).indexes[stream].page(chosen, limit, _position(cursor), order)
+    text = "" if wanted is None else wanted.text or ""
+    found = await court_state(context).indexes[stream].page(chosen, limit, _position(cursor), order, text)
     following = cursor_of(position_of(found.items[-1], order)) if found.more else None
     return DocumentPage([_summary(entry, model) for entry in found.items], following, found.total)
 
@@ -185,7 +186,7 @@ def _narrows(wanted: DocumentFilter) -> list[EntryFilter]:
     if wanted.until is not None:
         until = epoch_seconds_of(wanted.until)
         found.append(lambda entries: [entry for entry in entries if entry.at < until])
-    return found + text_filters(wanted.text or "")
+    return found
 
 
 def _with_type(pattern: str) -> EntryFilter:
