@@ -91,6 +91,7 @@ def test_a_court_that_is_lost_with_its_database_comes_back(court: Court, tmp_pat
     assert len(tasks) == 3, "each was done once"
 
 
+@pytest.mark.walk
 def test_a_backup_is_restored_to_a_database_that_is_named_and_empty(
     court: Court, tmp_path: Path, postgres_url: str, postgres_server: str
 ) -> None:

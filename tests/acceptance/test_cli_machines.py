@@ -110,6 +110,7 @@ def test_the_first_machine_cannot_leave_and_an_unknown_one_cannot_be_removed(tmp
     assert "the database has a court already, whose first machine is seat" in done.stderr
 
 
+@pytest.mark.walk
 def test_a_machine_joins_with_a_role_of_its_own_and_is_shut_out(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,6 +127,7 @@ def test_what_cannot_be_moved_is_said_and_stays(court: Court, postgres_url: str)
 # ── and back ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.walk
 def test_a_court_comes_back_with_all_that_it_has_done_there(court: Court, postgres_url: str) -> None:
     with court.up():
         before = court.emit()
@@ -164,6 +165,7 @@ def test_a_court_comes_back_with_all_that_it_has_done_there(court: Court, postgr
     assert set(_moved(postgres_url)["events"].values()) == {"completed"}
 
 
+@pytest.mark.walk
 def test_a_move_back_that_is_interrupted_is_repeated(
     court: Court, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

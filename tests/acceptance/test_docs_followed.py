@@ -19,6 +19,7 @@ FOLLOWED = [
 ]
 
 
+@pytest.mark.walk
 @pytest.mark.timeout(300)  # a page has dozens of commands, one after the other
 @pytest.mark.parametrize("page", FOLLOWED, ids=name_of)
 def test_a_page_can_be_followed_from_its_beginning_to_its_end(page: Path, tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def light(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install(wheel, tmp_path_factory.mktemp("light"))
 
 
+@pytest.mark.walk
 def test_the_extra_postgres_brings_its_driver(unpacked: Path, tmp_path: Path, postgres_url: str) -> None:
     programs = link(unpacked, tmp_path, "postgres")
     code = (
@@ -85,6 +86,7 @@ def test_the_extra_postgres_brings_its_driver(unpacked: Path, tmp_path: Path, po
     assert run(str(programs / "python"), "-c", code, postgres_url, cwd=tmp_path).stdout == "1\n"
 
 
+@pytest.mark.walk
 def test_the_extra_court_runs_a_court_without_the_web(unpacked: Path, tmp_path: Path) -> None:
     kingdom = (str(link(unpacked, tmp_path, "court") / "python"), "-m", "kingdom")
     run(*kingdom, "init", "home", cwd=tmp_path)
@@ -94,6 +96,7 @@ def test_the_extra_court_runs_a_court_without_the_web(unpacked: Path, tmp_path: 
     assert (refused.returncode, "pip install 'kingdom[web]'" in refused.stderr) == (1, True)
 
 
+@pytest.mark.walk
 def test_the_extra_web_serves_the_dashboard(unpacked: Path, tmp_path: Path) -> None:
     python = str(link(unpacked, tmp_path, "web") / "python")
     run(python, "-m", "kingdom", "init", "home", cwd=tmp_path)

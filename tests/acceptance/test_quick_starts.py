@@ -21,6 +21,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack(build_wheel(tmp_path_factory.mktemp("wheel")))
 
 
+@pytest.mark.walk
 @pytest.mark.parametrize(("page", "extra"), EXTRAS.items(), ids=EXTRAS)
 def test_a_quick_start_works_with_the_installed_package(page: str, extra: str, unpacked: Path, tmp_path: Path) -> None:
     programs = link(unpacked, tmp_path, extra)

@@ -16,7 +16,7 @@ import pytest
 from kingdom import __version__
 from tests.support.pages import ROOT
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.walk, pytest.mark.timeout(300)]
 
 
 def release(checkout: Path, *words: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:

@@ -210,6 +210,7 @@ def test_the_story_ends_by_itself_and_well() -> None:
     run_story()
 
 
+@pytest.mark.walk
 @pytest.mark.kafka
 def test_the_story_is_the_same_on_kafka_with_another_url(kafka_url: str) -> None:
     run_story("--handled", kafka_url)

@@ -71,7 +71,7 @@ def is_(court: Court, event_id: str, status: str) -> bool:
     return status_of(court, event_id) == status
 
 
-@pytest.mark.parametrize("queues", ["files", "postgresql"])
+@pytest.mark.parametrize("queues", ["files", pytest.param("postgresql", marks=pytest.mark.walk)])
 def test_a_court_goes_on_with_the_home_of_an_earlier_version(
     earlier: Earlier, tmp_path: Path, queues: str, request: pytest.FixtureRequest
 ) -> None:

@@ -65,6 +65,7 @@ def report(*headings: str) -> Say:
     return Say("".join(f"## {heading}\n\nAs it is.\n\n" for heading in headings))
 
 
+@pytest.mark.walk
 def test_an_issue_is_planned_agreed_to_fixed_and_reviewed(desk: Desk) -> None:
     desk.run("git", "add", desk.remote.url, "--name", "app")
     desk.run(
@@ -96,6 +97,7 @@ def test_an_issue_is_planned_agreed_to_fixed_and_reviewed(desk: Desk) -> None:
     assert desk.server.script == [], "every turn was used"
 
 
+@pytest.mark.walk
 def test_a_library_is_raised_in_code_and_documents_at_once_and_put_together(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

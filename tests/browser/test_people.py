@@ -103,6 +103,7 @@ async def test_a_wrong_name_is_told(visitor: Visitor) -> None:
         await expect(page.get_by_role("alert").filter(has_text="is not a name")).to_be_visible()
 
 
+@pytest.mark.walk
 async def test_who_may_only_look_is_offered_nothing_to_change(browser: Browser, visitor: Visitor) -> None:
     async with visited_by(browser, visitor, "lou", "look") as lou:
         async with lou.page(f"/tasks/{FAILED}") as page:

@@ -304,6 +304,7 @@ async def pages(visitor: Visitor, place: Place) -> dict[str, str]:
     }
 
 
+@pytest.mark.walk
 @pytest.mark.parametrize(("theme", "locale", "width"), [("light", "en", DESKTOP), ("dark", "ko", PHONE)])
 async def test_every_page_is_whole_in_every_look_and_no_script_runs(
     visitor: Visitor, pages: dict[str, str], theme: str, locale: str, width: int

@@ -49,6 +49,7 @@ class TestKafka(ConformanceSuite):
 
 
 @pytest.mark.kafka
+@pytest.mark.walk  # a variant of the one above
 class TestKafkaWithShards(ConformanceSuite):
     @pytest.fixture
     async def harness(self, kafka_url: str) -> AsyncIterator[Harness]:

@@ -38,6 +38,7 @@ def test_kafka_lives_like_the_model(kafka_url: str) -> None:
     live(StoreHarness(kafka_url, clock=ManualClock()), max(4, examples(1)))  # of seconds each
 
 
+@pytest.mark.walk
 @pytest.mark.kafka
 def test_kafka_lives_like_the_model_from_snapshot_to_snapshot(kafka_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that takes the place of one that died begins with a snapshot, and earlier records are gone."""
@@ -47,6 +48,7 @@ def test_kafka_lives_like_the_model_from_snapshot_to_snapshot(kafka_url: str, mo
     live(StoreHarness(f"{kafka_url}&snapshot=4000", clock=ManualClock()), max(2, examples(1) // 2))
 
 
+@pytest.mark.walk
 @pytest.mark.kafka
 def test_kafka_with_shards_lives_like_the_model(kafka_url: str) -> None:
     live(StoreHarness(f"{kafka_url}&shards=4", clock=ManualClock()), max(2, examples(1) // 2))

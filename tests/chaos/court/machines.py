@@ -89,7 +89,7 @@ class _Host:
     @property
     def leads(self) -> bool:
         lead = read_lead(self.home)
-        return lead is not None and lead.leading and "king" in Court(self.home.root).pids()
+        return lead is not None and lead.sure and "king" in Court(self.home.root).pids()
 
     async def keep(self, chance: random.Random) -> None:
         """Start it, some time after it ended."""

@@ -22,7 +22,7 @@ from kingdom.bus import Check, Envelope, EventBus, Worker, connect
 from kingdom.bus.transports.kafka._doctor import _version
 from tests.support.kafka import KafkaBroker, KafkaCluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.walk, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,6 @@ async def test_the_doctor_finds_topics_that_one_broker_alone_acknowledges(cluste
         assert (found["replicas"].level, found["replicas"].message[:22]) == ("error", "fewer than 3 replicas ")
 
 
-@pytest.mark.walk
 @pytest.mark.parametrize("shards", [1, 4])
 async def test_nothing_is_lost_or_doubled_while_each_broker_is_killed_in_turn(
     cluster: KafkaCluster, shards: int

@@ -396,6 +396,7 @@ async def test_a_lease_is_kept_though_its_shard_moves(bus: EventBus, workers: Sh
     assert await workers.end("first") == await workers.end("second") == "lost 0"
 
 
+@pytest.mark.walk
 async def test_the_shards_of_a_process_that_was_killed_move(bus: EventBus, workers: ShardWorkers) -> None:
     await bus.declare(STREAM, ordered=True)
     await workers.start("first")
@@ -442,6 +443,7 @@ def own_broker(tmp_path: Path) -> Iterator[KafkaBroker]:
         yield broker
 
 
+@pytest.mark.walk
 async def test_a_bus_with_shards_goes_on_after_its_broker_was_killed(own_broker: KafkaBroker) -> None:
     url = f"{own_broker.url('shop')}&shards=4"
     async with connect(url, connect_timeout=60) as bus, connect(url, connect_timeout=60) as other:

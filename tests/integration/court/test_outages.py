@@ -17,7 +17,8 @@ def seed() -> int:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("hours", [0.5, pytest.param(6, marks=pytest.mark.walk)])
+@pytest.mark.walk
+@pytest.mark.parametrize("hours", [0.5, 6])
 async def test_what_was_away_for_hours_fails_no_event_and_is_told_once(tmp_path: Path, hours: float) -> None:
     chosen = seed()
     try:
