@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger("kingdom.web")
-_MIN_PAUSE_SECONDS: Final = 0.25  # between two refreshes of one page
+_MIN_PAUSE_SECONDS: Final = 0.5  # between two refreshes of one page, unless its visitor did something
 SLOW_SECONDS: Final = 5.0  # refresh interval without events
 FOLLOW_SECONDS: Final = 1.0
 """Refresh interval while a soldier runs: its output causes no events."""
@@ -86,6 +86,7 @@ class PageRefresher:
         self.every = every
         self._panels: list[PagePanel[Any]] = []
         self._woken = asyncio.Event()
+        self._hurried = asyncio.Event()
         self._task: asyncio.Task[Any] | None = None
         self._unlisten: Callable[[], None] | None = None
         self._client = ui.context.client
@@ -114,6 +115,7 @@ class PageRefresher:
     def wake(self) -> None:
         """Refresh now, for example after an action on the page."""
         self._woken.set()
+        self._hurried.set()
 
     def _begin(self) -> None:
         if self._task is None:
@@ -135,17 +137,14 @@ class PageRefresher:
     async def _run(self) -> None:
         woken = False
         while True:
-            pause = _SECOND_LOOK_SECONDS if woken else self.every
-            with contextlib.suppress(TimeoutError):
-                # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with what it waits for.
-                async with asyncio.timeout(pause):
-                    await self._woken.wait()
+            await _wait(self._woken, _SECOND_LOOK_SECONDS if woken else self.every)
             woken = self._woken.is_set()
             self._woken.clear()
+            self._hurried.clear()
             if self._client.has_socket_connection:  # a disconnected page need not be current
                 for panel in self._panels:
                     await self._refreshed(panel)
-            await asyncio.sleep(_MIN_PAUSE_SECONDS)
+            await _wait(self._hurried, _MIN_PAUSE_SECONDS)
 
     async def _refreshed(self, panel: PagePanel[Any]) -> None:
         try:
@@ -154,6 +153,14 @@ class PageRefresher:
             log.warning("cannot refresh a panel of %s: %s", self._visit.path, error, exc_info=error)
             problem = error
             panel.note(lambda: failed(self._visit, problem))
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set, or for so many seconds."""
+    with contextlib.suppress(TimeoutError):
+        # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with what it waits for.
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 _FRESH_SECONDS: Final = 0.2  # how long a result is reused
