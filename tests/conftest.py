@@ -42,11 +42,11 @@ _numbers = itertools.count(1)
 
 # Only where to begin: see pytest_collection_modifyitems.
 LONGEST = (
-    "browser/test_workflow_pages.py",
     "acceptance/test_install.py",
-    "acceptance/test_docs_followed.py",
+    "acceptance/test_upgrade.py",
     "integration/court/test_hostile.py",
     "browser/test_court_at_work.py",
+    "browser/test_pages.py",
     "integration/workflow/test_with_agents.py",
     "integration/court/test_real_clis.py",
     "integration/agents/test_real_claude.py",

@@ -221,6 +221,7 @@ def test_what_cannot_be_searched_for_is_refused(court: Court, words: list[str], 
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.walk
 def test_a_removal_that_is_killed_at_any_point_is_completed(
     past: tuple[Court, dict[str, str]], tmp_path: Path, stride: int
 ) -> None:

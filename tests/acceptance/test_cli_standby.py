@@ -17,7 +17,7 @@ from kingdom.court.machines.own_lead import read_lead
 from tests.support.command import kingdom
 from tests.support.courts import WORKER, Court, until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.postgres, pytest.mark.walk, pytest.mark.timeout(300)]
 QUESTION = {"status": "needs_human", "question": {"text": "Release it?", "choices": ["yes", "no"]}}
 
 
@@ -118,7 +118,6 @@ def test_a_machine_that_stands_by_takes_over_and_the_court_goes_on(machines: _Th
     assert len(created) == 4  # with the task that continues after the answer
 
 
-@pytest.mark.walk
 def test_a_former_leader_stands_by_when_it_comes_back_and_takes_over_again(machines: _ThreeMachines) -> None:
     seat, spare, builder = machines.seat, machines.spare, machines.builder
     with contextlib.ExitStack() as up:

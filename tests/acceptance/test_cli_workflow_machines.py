@@ -16,7 +16,7 @@ from tests.support.command import COMMAND, environment, kingdom
 from tests.support.courts import until
 from tests.support.repositories import Remote
 
-pytestmark = [pytest.mark.postgres, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.postgres, pytest.mark.walk, pytest.mark.timeout(240)]
 PLAN = """\
 name: relay
 works:

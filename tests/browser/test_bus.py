@@ -60,6 +60,7 @@ async def test_one_selected_and_all_of_a_type_are_requeued_after_asking_back(vis
         assert (await visitor.web.context.court.bus.depth())[EVENTS].pending == 3
 
 
+@pytest.mark.walk
 async def test_charts_are_drawn_and_tell_what_they_show(visitor: Visitor) -> None:
     async with visitor.page("/bus?bus=court&stream=events") as page:
         for name in ("Depth of events", "Throughput of events"):

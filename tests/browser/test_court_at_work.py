@@ -37,6 +37,7 @@ async def _row_of(page: Page, event_id: str) -> Locator:
     return row
 
 
+@pytest.mark.walk
 async def test_a_question_is_answered_with_a_choice_and_the_task_goes_on_to_its_end(place: Place) -> None:
     await place.court.emit("gen-release", version="v2.4.0")
     async with place.visitor.page("/") as page:
@@ -91,6 +92,7 @@ async def test_what_somebody_types_survives_what_happens_meanwhile(place: Place)
         await expect(box).to_be_focused()
 
 
+@pytest.mark.walk
 async def test_a_soldier_is_heard_while_it_works_and_cancelled_after_asking_back(place: Place) -> None:
     event_id = await place.court.emit(SLOW)
     async with place.visitor.page("/") as page:
@@ -114,6 +116,7 @@ async def test_a_soldier_is_heard_while_it_works_and_cancelled_after_asking_back
         await expect(page.locator(".k-timeline")).to_contain_text(event_id)
 
 
+@pytest.mark.walk
 async def test_a_failed_task_is_done_once_more(place: Place) -> None:
     event_id = await place.court.emit("gen-broken")
     async with place.visitor.page("/tasks?general=gen-broken&status=failed") as page:

@@ -26,7 +26,7 @@ from tests.support.browser import (
 )
 from tests.support.seen_court import FAILED, RUNNING, WAITING, SeenCourt
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.walk]
 MESSAGE = "msg-20260207-001"
 
 

@@ -149,6 +149,7 @@ async def test_what_is_not_there_is_told_with_what_to_do(visitor: Visitor) -> No
         await expect(page.locator(".k-nav").get_by_role("link", name="Tasks")).to_be_visible()
 
 
+@pytest.mark.walk
 async def test_an_empty_court_says_how_to_begin(browser: Browser, tmp_path: Path) -> None:
     async with visiting(browser, tmp_path) as visitor:
         async with visitor.page("/") as page:
@@ -170,6 +171,7 @@ async def test_an_empty_court_says_how_to_begin(browser: Browser, tmp_path: Path
             await connected(page)
 
 
+@pytest.mark.walk
 async def test_where_there_is_no_court_it_says_how_to_found_one(browser: Browser, tmp_path: Path) -> None:
     async with visiting(browser, tmp_path, court=False) as visitor:
         for path in ("/", "/tasks"):
@@ -179,6 +181,7 @@ async def test_where_there_is_no_court_it_says_how_to_found_one(browser: Browser
             await expect(page.get_by_role("table", name="Streams")).to_contain_text("workflow")
 
 
+@pytest.mark.walk
 async def test_range_and_order_of_a_list_are_in_its_address(visitor: Visitor) -> None:
     async with visitor.page("/tasks") as page:
         main = page.locator("#main")
@@ -199,6 +202,7 @@ async def test_range_and_order_of_a_list_are_in_its_address(visitor: Visitor) ->
         await expect(page.locator("#main tbody tr td:first-child")).to_have_text(newest)
 
 
+@pytest.mark.walk
 async def test_workflows_have_a_time_range_and_an_order(visitor: Visitor) -> None:
     async with visitor.page("/workflows?within=7d") as page:
         main = page.locator("#main")

@@ -16,7 +16,7 @@ from tests.support.browser import visiting
 from tests.support.courts import PATIENCE
 from tests.support.seen_court import SeenCourt
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.walk]
 
 
 async def test_listeners_and_elements_go_with_the_page(

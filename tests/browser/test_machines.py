@@ -14,7 +14,7 @@ from kingdom.web.dashboard.words import TEXTS
 from tests.support.browser import PHONE, barriers, overflow, shoot, visiting
 from tests.support.machines import eventually, first_machine, joined_machine
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.postgres]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.postgres, pytest.mark.walk]
 
 
 async def test_the_court_page_shows_all_machines_and_who_works_where(

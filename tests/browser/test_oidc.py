@@ -13,7 +13,7 @@ from tests.support.browser import LOOKS, PATIENCE, PHONE, Theme, barriers, conne
 from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, provided
 from tests.support.web import SETTINGS, served
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.walk]
 
 
 @pytest.mark.parametrize(("theme", "locale"), LOOKS)

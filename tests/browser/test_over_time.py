@@ -22,7 +22,7 @@ from kingdom.web.dashboard.words import TEXTS
 from tests.support.browser import LOOKS, PHONE, Theme, Visitor, barriers, count_shifts, overflow, shoot, visiting
 from tests.support.seen_court import SeenCourt
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.walk]
 WIDE = 1440
 HOUR, DAY = 3600.0, 86400.0
 HOSTILE = "<img src=x onerror=alert(1)>"

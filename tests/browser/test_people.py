@@ -157,6 +157,7 @@ async def test_an_open_page_ends_with_the_token_and_can_do_nothing_more(browser:
         gus.errors.clear()  # the console tells of refused connections
 
 
+@pytest.mark.walk
 @pytest.mark.parametrize(("theme", "locale"), LOOKS)
 async def test_devices_are_listed_and_one_is_logged_out(
     browser: Browser, visitor: Visitor, theme: Theme, locale: str
@@ -185,6 +186,7 @@ async def test_devices_are_listed_and_one_is_logged_out(
     assert acts(visitor.web.context.root)[-1] == {"user": "owner", "action": "endSession", "subject": "una"}
 
 
+@pytest.mark.walk
 @pytest.mark.parametrize(("theme", "locale"), LOOKS)
 async def test_another_role_counts_at_once_on_open_pages(
     browser: Browser, visitor: Visitor, theme: Theme, locale: str

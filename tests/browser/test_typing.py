@@ -51,6 +51,7 @@ async def test_an_answer_survives_a_lost_server_until_it_is_sent(visitor: Visito
         assert await page.evaluate("kingdomDrafts.read('answer/" + ASKING + "')") is None
 
 
+@pytest.mark.walk
 async def test_a_form_that_is_not_saved_asks_before_it_is_left_and_comes_back(visitor: Visitor) -> None:
     asked: list[str] = []
     stay = True

@@ -16,7 +16,7 @@ from tests.support.browser import LOOKS, PHONE, Theme, Visitor, barriers, connec
 from tests.support.seen_court import RUNNING, SOLDIER, WAITING, SeenCourt
 from tests.support.workflow_pages import WORSE, Place
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.walk]
 
 DESK = 1440
 LINE = "word " * 20
@@ -56,7 +56,6 @@ async def test_a_task_links_to_the_whole_of_its_transcript(visitor: Visitor) -> 
         assert await page.evaluate("window.owned ?? null") is None
 
 
-@pytest.mark.walk
 async def test_a_long_transcript_is_read_in_parts_both_ways(visitor: Visitor) -> None:
     async with visitor.page(f"/tasks/{RUNNING}/transcript", width=DESK) as page:
         whole = page.locator(".k-whole")
@@ -149,7 +148,6 @@ def _write(path: str, text: str) -> dict[str, object]:
     return {"write": {"path": path, "text": text}}
 
 
-@pytest.mark.walk
 async def test_a_file_that_is_cut_links_to_its_whole_diff(changes: Changes) -> None:
     async with changes.visitor.page(changes.long, width=DESK) as page:
         cut = page.locator("#file-0")
@@ -161,7 +159,6 @@ async def test_a_file_that_is_cut_links_to_its_whole_diff(changes: Changes) -> N
         assert str(await back.get_attribute("href")).endswith(f"{changes.long}#file-0")
 
 
-@pytest.mark.walk
 async def test_a_long_file_is_read_whole_in_parts(changes: Changes) -> None:
     async with changes.visitor.page(f"{changes.long}/files/0", width=DESK) as page:
         diff = page.get_by_role("table", name="long.py")

@@ -24,7 +24,7 @@ from tests.support.browser import (
 )
 from tests.support.workflow_pages import BAD_LINK, EVIL, WORSE, Place
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.walk]
 
 PLAN = {
     "plan": "Look into {{ issue.key }}: why does it hang?",
@@ -304,7 +304,6 @@ async def pages(visitor: Visitor, place: Place) -> dict[str, str]:
     }
 
 
-@pytest.mark.walk
 @pytest.mark.parametrize(("theme", "locale", "width"), [("light", "en", DESKTOP), ("dark", "ko", PHONE)])
 async def test_every_page_is_whole_in_every_look_and_no_script_runs(
     visitor: Visitor, pages: dict[str, str], theme: str, locale: str, width: int

@@ -183,6 +183,7 @@ def own_broker(tmp_path: Path) -> Iterator[KafkaBroker]:
         yield broker
 
 
+@pytest.mark.walk
 async def test_a_bus_goes_on_after_its_broker_was_killed(own_broker: KafkaBroker) -> None:
     async with connect(own_broker.url("t"), connect_timeout=60) as bus:
         await bus.setup()

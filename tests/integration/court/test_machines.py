@@ -327,7 +327,8 @@ async def test_a_machine_whose_version_is_too_far_from_the_leader_claims_nothing
     assert await builder.holder(task_id) is None
 
 
-@pytest.mark.parametrize("hours", [0, pytest.param(3, marks=pytest.mark.walk)])
+@pytest.mark.walk
+@pytest.mark.parametrize("hours", [0, 3])
 async def test_tasks_go_to_the_machine_with_a_clone_of_their_repository_and_to_others_when_it_does_not_take_them(
     tmp_path: Path, postgres_url: str, seat: Machine, hours: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ _TITLE, _BODY = "key by git", "settings"  # the orders in the words of the pull 
 _FILE_NAME = "environment"  # the shortest: a name has 255 bytes
 
 
-@pytest.fixture(params=["claude", "codex"])
+@pytest.fixture(params=["claude", pytest.param("codex", marks=pytest.mark.walk)])
 def cli(request: pytest.FixtureRequest) -> Iterator[Cli]:
     programs = installed()
     if request.param == "claude":

@@ -33,7 +33,7 @@ Done
 Numbers: 1 task finished, none failed."""
 
 
-@pytest.fixture(params=["claude", "codex"])
+@pytest.fixture(params=["claude", pytest.param("codex", marks=pytest.mark.walk)])
 def cli(request: pytest.FixtureRequest) -> Iterator[Cli]:
     with talking(request.param) as found:
         yield found

@@ -22,7 +22,7 @@ TOKEN = "t0ken-of-the-court"
 PACKAGE = SHIPPED_GENERALS_DIR / "gen-jira"
 
 
-@pytest.fixture(params=["claude", "codex"])
+@pytest.fixture(params=["claude", pytest.param("codex", marks=pytest.mark.walk)])
 def cli(request: pytest.FixtureRequest) -> Iterator[Cli]:
     with talking(request.param) as found:
         yield found
