@@ -33,7 +33,7 @@ from kingdom.workflow.usecases.lifecycle import (
     resume_workflow,
     start_workflow,
 )
-from kingdom.workflow.usecases.takeover import admit_command
+from kingdom.workflow.usecases.takeover import admit_command, hold_own
 
 if TYPE_CHECKING:
     from kingdom.workflow.store.holds import EngineHolds
@@ -211,14 +211,15 @@ class WorkflowEngine:
             return len(fresh)
 
     async def _look_for_own(self, holds: EngineHolds) -> int:
-        """Queue events of workflows that this engine holds, or that nobody holds, past those of other engines."""
+        """Queue events of workflows that this engine holds, or that nobody holds and whose files are here."""
         queues, seen, found = self._queues, set(self._queues.known), 0
         while records := await self.context.store.bus.peek(STREAM, limit=_EVENTS_PER_LOOK, skip=seen):
             fresh = [record.envelope for record in records if record.envelope.event_id not in queues.known]
             strange = {
                 str(one.aggregate_id) for one in fresh if not queues.is_mine(one.aggregate_type, one.aggregate_id)
             }
-            await holds.claim(strange)
+            if strange:
+                await hold_own(self.context, strange - (await holds.others(strange)).keys())
             mine = [one for one in fresh if queues.is_mine(one.aggregate_type, one.aggregate_id)]
             queues.add(mine, polled=True)
             found += len(mine)

@@ -15,7 +15,7 @@ from kingdom.bus import Delivery, EventBus
 from kingdom.workflow.context import WorkflowContext, log
 from kingdom.workflow.store.holds import EngineHolds, EngineReplaced
 from kingdom.workflow.usecases.lifecycle import finish_transition
-from kingdom.workflow.usecases.takeover import take_over_workflow
+from kingdom.workflow.usecases.takeover import hold_own, take_over_workflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -47,13 +47,8 @@ class LeaseKeeper:
         return self._holds.ends_at - self._holds.seconds * _MARGIN
 
     async def adopt(self) -> None:
-        """Hold the workflows of this home that need an engine and have no holder, from before the store was shared."""
-        unheld = await self._holds.unheld()
-        async with self._context.store.reading() as tx:
-            trees = {workflow_id: await tx.work_trees.of_workflow(workflow_id) for workflow_id in unheld}
-        await self._holds.claim(
-            [workflow_id for workflow_id, found in trees.items() if all(map(self._context.git.is_here, found))]
-        )
+        """Hold the workflows of this home that may go on and have no holder, from before the store was shared."""
+        await hold_own(self._context, await self._holds.unheld())
 
     def take_over_others(self) -> None:
         """From now on, take over the workflows of engines that are gone."""

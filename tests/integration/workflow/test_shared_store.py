@@ -18,7 +18,7 @@ from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus
 from kingdom.workflow.engine import EngineAlreadyRunning, WorkflowEngine, command_handlers, run_engine
 from kingdom.workflow.errors import HeldElsewhere
 from kingdom.workflow.store.holds import EngineReplaced
-from kingdom.workflow.usecases.lifecycle import start_workflow
+from kingdom.workflow.usecases.lifecycle import cancel_workflow, pause_workflow, start_workflow
 from tests.support.repositories import Remote, plain_git
 from tests.support.shared_store import (
     create,
@@ -385,3 +385,38 @@ async def test_workflows_from_before_the_store_was_shared_stay_with_their_home(
         workflow = await wait_until_resting(other, workflow_id)
         assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
     assert (await holders(postgres_url)) == {workflow_id: str(a)}
+
+
+async def test_another_machine_leaves_events_of_workflows_from_before_the_store_was_shared(
+    tmp_path: Path, postgres_url: str, remote: Remote
+) -> None:
+    a, b, gate = tmp_path / "a", tmp_path / "b", tmp_path / "gate"
+    async with open_machine(a, postgres_url, remote=None) as parts, run_engine(parts) as engine:
+        workflow_id = await start_gated(parts, remote, gate)
+        engine.abandon()
+        await cancel_workflow(parts, workflow_id)  # an event that no engine has handled
+    async with running_machine(b, postgres_url) as (_, engine):
+        await engine.idle()
+        assert await holders(postgres_url) == {}
+        async with running_machine(a, postgres_url) as (_, own):
+            await own.idle()
+            assert await holders(postgres_url) == {workflow_id: str(a)}
+
+
+async def test_a_paused_workflow_from_before_the_store_was_shared_is_resumed_where_its_files_are(
+    tmp_path: Path, postgres_url: str, remote: Remote
+) -> None:
+    a, b, gate = tmp_path / "a", tmp_path / "b", tmp_path / "gate"
+    async with open_machine(a, postgres_url, remote=None) as parts, run_engine(parts):
+        workflow_id = await start_gated(parts, remote, gate)
+        await pause_workflow(parts, workflow_id)
+        gate.touch()
+        assert (await wait_until_resting(parts, workflow_id)).status is WorkflowStatus.PAUSED
+    async with running_machine(b, postgres_url) as (other, _):
+        with pytest.raises(CommandRefused, match="has not run since the store is shared: start it there"):
+            await command(other, "ResumeWorkflow", workflow_id)
+        assert await holders(postgres_url) == {}
+        async with running_machine(a, postgres_url):
+            await command(other, "ResumeWorkflow", workflow_id)
+            assert (await wait_until_resting(other, workflow_id)).status is WorkflowStatus.COMPLETED
+            assert await holders(postgres_url) == {workflow_id: str(a)}

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kingdom.base.uptime import uptime
-from kingdom.workflow.domain.statuses import WORKFLOW_ACTIVE_STATUSES
+from kingdom.workflow.domain.statuses import WORKFLOW_ACTIVE_STATUSES, WorkflowStatus
 from kingdom.workflow.errors import WorkflowError
 
 if TYPE_CHECKING:
@@ -179,9 +179,10 @@ class EngineHolds:
         return {workflow_id: holder for workflow_id, holder in holders.items() if holder.home != self.home}
 
     async def unheld(self) -> list[str]:
-        """Return the workflows that need an engine and that nobody has held yet."""
+        """Return the workflows that may go on and that nobody has held yet."""
+        stopped = [WorkflowStatus.PAUSED.value, WorkflowStatus.FAILED.value]
         async with self._session() as session:
-            return [str(workflow_id) for (workflow_id,) in await session.fetch(_UNHELD, _active())]
+            return [str(workflow_id) for (workflow_id,) in await session.fetch(_UNHELD, [*_active(), *stopped])]
 
     async def abandoned(self) -> list[tuple[str, str]]:
         """Return the workflows that need an engine and whose holder's lease has ended, with its home."""

@@ -24,7 +24,7 @@ from kingdom.workflow.usecases.resources import choose_checkpoint, plan_trees
 from kingdom.workflow.usecases.steps import may_be_alive
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from kingdom.workflow.domain.work import Work
     from kingdom.workflow.store.holds import Holder
@@ -39,6 +39,22 @@ class FilesElsewhere(WorkflowError):
     code = "WFL_FILES_ELSEWHERE"
 
 
+async def hold_own(context: WorkflowContext, workflow_ids: Collection[str]) -> None:
+    """Hold those of these workflows that nobody holds and whose files are on this machine.
+
+    One from before the store was shared has no holder: another machine would find neither its agents nor its files.
+    """
+    if workflow_ids:
+        assert context.store.holds is not None, "only an engine that shares its store holds workflows"
+        await context.store.holds.claim([one for one in workflow_ids if await _has_files_here(context, one)])
+
+
+async def _has_files_here(context: WorkflowContext, workflow_id: str) -> bool:
+    """Whether the worktrees of a workflow are on this machine, or it has none."""
+    async with context.store.reading() as tx:
+        return all(map(context.git.is_here, await tx.work_trees.of_workflow(workflow_id)))
+
+
 async def admit_command(
     context: WorkflowContext, kind: str, workflow_id: str, arguments: Mapping[str, Any] | None = None
 ) -> None:
@@ -47,7 +63,15 @@ async def admit_command(
     Raises :class:`HeldElsewhere` if another engine holds it and runs, and :class:`FilesElsewhere`.
     """
     holds = context.store.holds
-    if holds is None or not (others := await holds.claim([workflow_id])):
+    if holds is None or holds.is_mine(workflow_id):
+        return
+    unheld = kind == "ResumeWorkflow" and not await holds.others([workflow_id])
+    if unheld and not await _has_files_here(context, workflow_id):
+        raise FilesElsewhere(
+            f"the files of workflow {workflow_id} are on a machine whose engine has not run since the store is "
+            "shared: start it there (kingdom workflow engine)"
+        )
+    if not (others := await holds.claim([workflow_id])):
         return
     holder = others[workflow_id]
     if holder.alive:
