@@ -44,11 +44,11 @@ $(READY): requirements/dev.txt pyproject.toml
 demo: $(READY)  ## See the system at work: the king is killed half way, nothing is lost
 	@$(BIN)/python -m kingdom demo
 
-test: $(READY)  ## Lint, types, layers and every test but the crash walks and campaigns
+test: $(READY)  ## Lint, types, layers and the tests, but for those that take long
 	@$(MAKE) --no-print-directory -j 3 components lint compiled-tests
 	$(IN_MEMORY) $(PYTEST) -m "not walk" $(KEEP_FAILED)
 
-walks: $(READY) components  ## Crash walks, short kill campaigns and long random searches: every point, every fault
+walks: $(READY) components  ## Tests that take long, crash walks, short kill campaigns, long random searches
 	KINGDOM_SEARCH_FACTOR=10 $(PYTEST) -m "walk or search"
 
 components: $(READY)  # what tests need that pip does not bring
