@@ -31,11 +31,13 @@ TITLE = "every list of a large court"
 _DAYS: Final = 90
 _READY: Final = 300.0  # seconds for the index to be built
 _WARM_UP: Final = 3
+_SEARCH: Final = "/api/tasks?q=change%201234"
+_SEARCH_WARM_UP: Final = 20.0  # seconds: an index of the words is made in the background of the first search
 _TASK_ORDERS: Final = ("newest", "oldest", "status", "type", "general", "priority")
 _LISTS: Final = {
     **{f"/api/tasks?sort={order}": f"Tasks, {order}" for order in _TASK_ORDERS},
     "/api/tasks?general=gen-bench&status=failed&sort=type": "Failed tasks of a general, type",
-    "/api/tasks?q=change%201234": "Tasks with two words",
+    _SEARCH: "Tasks with two words",
     **{f"/api/workflows?sort={order}": f"Workflows, {order}" for order in get_args(WorkflowOrder)},
     "/api/workflows?search=web-77&sort=progress": "Workflows with a word, progress",
     "/api/workflows?status=PAUSED&sort=name": "Paused workflows, name",
@@ -126,6 +128,9 @@ async def _ask(url: str, pid: int, tasks: int, requests: int) -> Figures:
         while (await client.get("/api/tasks?limit=1")).json()["data"]["total"] < tasks:
             if time.perf_counter() - began > _READY:
                 raise TimeoutError(f"no index of {tasks:,} tasks after {_READY:.0f} s")
+        until = time.perf_counter() + _SEARCH_WARM_UP
+        while time.perf_counter() < until:
+            await client.get(_SEARCH)
         for path in _LISTS:
             figures |= await _times(client, pid, path, path, requests)
         for path in _PAGES:
