@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from kingdom.bus import Envelope
 from kingdom.bus.errors import TransportUnavailable
+from kingdom.court.config import MachineSection
 from kingdom.court.errors import NotLeading
 from kingdom.court.home import Home
-from kingdom.court.machines import own_lead
+from kingdom.court.machines import leading, own_lead
 from kingdom.court.machines.database import CourtDatabase
 from kingdom.court.machines.guard import LeadGuard
 from kingdom.court.machines.lead import LeadTable, hold
+from kingdom.court.machines.leading import LeadKeeper
 from kingdom.court.machines.own_lead import OwnLead, holder_id, lease_end, read_lead, uptime, write_lead
 from kingdom.court.machines.registry import Registry
 from kingdom.court.machines.replica import Replica, is_shared, shared_files
@@ -125,6 +129,39 @@ async def test_a_machine_that_is_removed_loses_the_lead_and_gets_it_no_more(
     await _expire(two)
     _, now = await one.table.take()
     assert now.holder == two.holder
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), asyncpg.AdminShutdownError("terminating connection")]
+)
+async def test_a_machine_that_could_not_renew_its_lead_does_so_when_it_can_again(
+    pair: tuple[_Machine, _Machine], postgres_url: str, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    one, _ = pair
+    refused: set[asyncio.Event] = set()
+
+    def write(home: Home, lead: OwnLead) -> None:
+        for event in refused:
+            event.set()
+            raise error
+        write_lead(home, lead)
+
+    monkeypatch.setattr(leading, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(leading, "write_lead", write)
+    keeper = LeadKeeper(one.home, postgres_url, MachineSection(name="one"), lambda: None)
+    await keeper.start()
+    try:
+        refused.add(event := asyncio.Event())
+        async with asyncio.timeout(PATIENCE):
+            await event.wait()
+            refused.clear()
+            known = read_lead(one.home)
+            assert known is not None
+            while (renewed := read_lead(one.home)) is None or renewed.until <= known.until:
+                await asyncio.sleep(0.01)
+        assert (renewed.sure, renewed.term) == (True, known.term)
+    finally:
+        await keeper.stop()
 
 
 async def test_twenty_homes_that_ask_at_once_get_one_holder(tmp_path: Path, postgres_url: str) -> None:

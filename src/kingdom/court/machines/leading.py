@@ -97,7 +97,7 @@ class LeadKeeper:
             await asyncio.sleep(RENEW_SECONDS if self._term is not None else _LOOK_SECONDS)
             try:
                 await self._renew()
-            except BusError as error:
+            except Exception as error:  # noqa: BLE001 - a full disk, too: without this loop the machine never leads again
                 log.warning("link: the lead cannot be renewed: %s", error)
 
     async def _renew(self) -> None:
@@ -108,24 +108,23 @@ class LeadKeeper:
             self._cease(now)
             return
         if now.term != self._term:
-            self._term = now.term
             own_files = not before.holder or (before.holder == self._table.holder and self._led_term() == now.term)
             if own_files or not before.complete:
-                self._begin()
+                self._begin(now.term)
             else:
                 log.info("link: this machine takes over from %s", before.machine)
-                self._following = False
+                self._term, self._following = now.term, False
                 self._wake.set()
         if self.leading:
             write_lead(self._home, OwnLead(True, now.machine, now.term, now.standby, lease_end(asked)))
             self._wake.set()
 
-    def _begin(self) -> None:
+    def _begin(self, term: int) -> None:
         """Lead: the files of this home are the court's."""
         path = self._led_path()
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"term": self._term})
-        self._following, self._walked, self.leading = False, None, True
+        write_json(path, {"term": term})
+        self._term, self._following, self._walked, self.leading = term, False, None, True
         self._changed()
 
     def _cease(self, now: Lead) -> None:
@@ -156,7 +155,7 @@ class LeadKeeper:
                 self.trouble = ""
             except NotLeading:
                 await asyncio.sleep(_LOOK_SECONDS)  # the other loop learns it too
-            except (BusError, CourtError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next copy may succeed
                 self.trouble = f"the files of the court cannot be copied: {error}"
                 log.warning("link: %s", self.trouble)
                 await asyncio.sleep(_LOOK_SECONDS)
@@ -172,7 +171,7 @@ class LeadKeeper:
             if not self._other_roles_run():
                 await self._follow()
                 if self._term == term:  # the lease was kept meanwhile
-                    self._begin()
+                    self._begin(term)
                     await self._renew()
         elif lead.standby:
             await self._send(term, complete=lead.complete)
