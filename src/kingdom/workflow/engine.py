@@ -15,7 +15,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kingdom.bus.errors import BusError
 from kingdom.bus.eventbus import redact_url
 from kingdom.workflow.commands import CommandHandler, command_worker, prepare_commands
 from kingdom.workflow.context import WorkflowContext, log
@@ -190,7 +189,7 @@ class WorkflowEngine:
             self._wake.clear()
             try:
                 found = await self._look()
-            except BusError as error:
+            except Exception as error:  # noqa: BLE001 - an outage, of whatever kind: the next look may succeed
                 log.warning("the engine cannot look for events: %s", error)
                 found = 0
             await asyncio.sleep(_MIN_LOOK_SECONDS)  # our own writes wake us, too

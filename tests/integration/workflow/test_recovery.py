@@ -302,6 +302,34 @@ async def test_idle_sees_what_stood_behind_an_event_that_was_handled_while_it_lo
         assert await peek(STREAM) == []
 
 
+async def test_an_engine_looks_for_events_again_after_whatever_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    async with (
+        opened(folder / "w.db", world) as parts,
+        WorkflowEngine(parts, owner="test", poll=0.01) as engine,
+        opened(folder / "w.db", world) as elsewhere,
+    ):
+        bus, failed = parts.store.bus, asyncio.Event()
+
+        async def fail(*_: Any, **__: Any) -> Any:
+            failed.set()
+            raise RuntimeError("of a kind that nobody thought of")
+
+        monkeypatch.setattr(bus, "peek", fail)
+        workflow_id = await created(elsewhere, *PLAN)
+        await start_workflow(elsewhere, workflow_id)
+        await failed.wait()
+        monkeypatch.undo()
+        async with asyncio.timeout(30):
+            while await bus.peek(STREAM, limit=1):  # nobody asks the engine to look
+                await asyncio.sleep(0.01)
+        await engine.idle()
+        async with parts.store.reading() as tx:
+            assert (await tx.workflows.get(workflow_id)).status is WorkflowStatus.COMPLETED
+
+
 async def test_a_handler_that_fails_is_tried_again_and_in_the_end_the_workflow_pauses(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
