@@ -35,8 +35,10 @@ async def work(options: argparse.Namespace) -> None:
     async with connect(options.url) as bus:
         leave = effect_of(options.url, options.name)
         workers = [make_worker(bus, stream, options, leave) for stream in options.streams]
+        running = [asyncio.ensure_future(worker.run()) for worker in workers]
+        await asyncio.sleep(0)  # until each has begun: from then on SIGTERM drains, and does not kill
         say(READY)
-        await asyncio.gather(*(worker.run() for worker in workers))
+        await asyncio.gather(*running)
         say("drained")
 
 
