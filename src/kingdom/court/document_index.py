@@ -211,12 +211,12 @@ class DocumentIndex:
         """Return the entries that may contain all words, the newest first; None when all have to be looked through."""
         if len(self._newest) <= _MAX_INLINE_ENTRIES:
             return None
-        if self._texts is None:
+        texts, by_id = self._texts, self._by_id  # a refresh in its thread may replace both
+        if texts is None:
             if self._indexing is None or self._indexing.done():
                 self._indexing = asyncio.create_task(self._index_texts())
             return None
-        by_id = self._by_id
-        ids = await asyncio.to_thread(self._texts.candidates, words)
+        ids = await asyncio.to_thread(texts.candidates, words)
         if ids is None or len(ids) > _MAX_INLINE_ENTRIES:
             return None
         return sorted((by_id[one] for one in ids if one in by_id), key=lambda entry: entry.key, reverse=True)
