@@ -46,13 +46,14 @@ async def hold_own(context: WorkflowContext, workflow_ids: Collection[str]) -> N
     """
     if workflow_ids:
         assert context.store.holds is not None, "only an engine that shares its store holds workflows"
-        await context.store.holds.claim([one for one in workflow_ids if await _has_files_here(context, one)])
+        await context.store.holds.claim(await _with_files_here(context, workflow_ids))
 
 
-async def _has_files_here(context: WorkflowContext, workflow_id: str) -> bool:
-    """Whether the worktrees of a workflow are on this machine, or it has none."""
+async def _with_files_here(context: WorkflowContext, workflow_ids: Collection[str]) -> list[str]:
+    """Return those of these workflows whose worktrees are on this machine, or that have none."""
     async with context.store.reading() as tx:
-        return all(map(context.git.is_here, await tx.work_trees.of_workflow(workflow_id)))
+        trees = {one: await tx.work_trees.of_workflow(one) for one in workflow_ids}
+    return [one for one, found in trees.items() if all(map(context.git.is_here, found))]
 
 
 async def admit_command(
@@ -66,7 +67,7 @@ async def admit_command(
     if holds is None or holds.is_mine(workflow_id):
         return
     unheld = kind == "ResumeWorkflow" and not await holds.others([workflow_id])
-    if unheld and not await _has_files_here(context, workflow_id):
+    if unheld and not await _with_files_here(context, [workflow_id]):
         raise FilesElsewhere(
             f"the files of workflow {workflow_id} are on a machine whose engine has not run since the store is "
             "shared: start it there (kingdom workflow engine)"
