@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import os
+import random
 import shutil
 import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,6 +28,8 @@ from kingdom.base.locks import exclusive
 ROOT = Path(__file__).resolve().parents[2]
 _JAVA = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
 _START_SECONDS = 60.0
+# Below those that kernels give to outgoing connections: any connection could take one of these before a broker has it.
+_PORTS = range(16_384, 32_768)
 # An ApiVersions request of version 0 in its frame: a broker that answers it takes others too.
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, 0)
 
@@ -253,8 +258,31 @@ def _end_by_id(pid: int) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    """Ports that no other test process takes, by a locked file for each, until this process ends."""
+    folder = Path(tempfile.gettempdir()) / "kingdom-test-ports"
+    folder.mkdir(exist_ok=True)
+    ports: list[int] = []
+    for port in random.SystemRandom().sample(_PORTS, 1000):
+        if _taken(folder / str(port)) and _is_free(port):
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise AssertionError(f"fewer than {count} of 1000 ports are free")
+
+
+def _taken(name: Path) -> bool:
+    lock = os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)  # never closed: the process's end frees the port
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return False
+    return True
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
