@@ -192,12 +192,15 @@ async def _wait_for_requests(server: _UvicornServer) -> None:
 async def _follow_token(context: WebContext, running: RunningServer) -> None:
     while True:
         await asyncio.sleep(_TOKEN_CHECK_SECONDS)
-        found = read_token(context.root)
-        if found is not None and found != context.token:
-            context.token = found
-            running.drop_connections()
-            log.info("the token was renewed: all clients have to log in again")
-        context.connections.end_revoked()
+        try:
+            found = read_token(context.root)
+            if found is not None and found != context.token:
+                context.token = found
+                running.drop_connections()
+                log.info("the token was renewed: all clients have to log in again")
+            context.connections.end_revoked()
+        except Exception:  # one failed check must not leave those revoked later connected
+            log.exception("cannot check whose access was revoked; retrying")
 
 
 def listen(root: Path, settings: WebSettings) -> socket.socket:

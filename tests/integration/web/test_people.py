@@ -23,7 +23,8 @@ from kingdom.web.access import check_routes, operation_of
 from kingdom.web.mcp_server import TOOL_OPERATIONS, make_server
 from kingdom.web.security import CSRF_HEADER, cookie_name, csrf_token
 from kingdom.web.security.guard import OPEN_PATHS, OPEN_PREFIX
-from kingdom.web.security.roles import OPERATION_ROLES, ROLES, Role, allows
+from kingdom.web.security.roles import OPERATION_ROLES, ROLES, Person, Role, allows
+from kingdom.web.security.sessions import SessionStore
 from kingdom.web.security.tokens import TokenStore
 from tests.support.live import PATIENCE
 from tests.support.web import LOCAL, TOKEN, Web, served, web_app
@@ -387,6 +388,29 @@ async def test_open_streams_and_sockets_end_when_another_process_revokes_the_tok
                 await connect(address, additional_headers=headers)
             await others.send('{"action":"ping"}')
             assert "pong" in str(await others.recv()), "others are not disturbed"
+
+
+async def test_revocation_is_noticed_after_a_check_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed, holds = asyncio.Event(), SessionStore.holds
+
+    def fail_once(store: SessionStore, person: Person) -> bool:
+        if not failed.is_set():
+            failed.set()
+            raise OSError("too many open files")
+        return holds(store, person)
+
+    async with served(tmp_path) as web:
+        elsewhere = TokenStore(tmp_path)
+        headers = {"Authorization": f"Bearer {elsewhere.add('ann', 'look')}"}
+        async with (
+            asyncio.timeout(PATIENCE),
+            connect(f"{web.websocket_url}/ws/events", additional_headers=headers) as socket,
+        ):
+            monkeypatch.setattr(SessionStore, "holds", fail_once)
+            await failed.wait()
+            elsewhere.remove("ann")
+            with pytest.raises(ConnectionClosed, match="the token was revoked"):
+                await socket.recv()
 
 
 # ── MCP ───────────────────────────────────────────────────────────────────────────────────────────────────────────

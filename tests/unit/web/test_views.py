@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from kingdom.bus import Envelope, connect
+from kingdom.bus import Envelope, TransportUnavailable, connect
 from kingdom.web.live.event import LiveEvent
 from kingdom.web.views.court import CachedRead
 from kingdom.web.views.court_state import BusSampler
 from kingdom.web.views.redaction import MAX_NESTING, json_safe
+from tests.support.live import PATIENCE
 
 
 def test_markup_stays_what_it_is_and_what_json_cannot_say_is_replaced() -> None:
@@ -90,6 +93,24 @@ async def test_samples_tell_how_full_a_stream_was_and_what_came_and_went() -> No
         arrived, finished = sampler.per_minute("court", "events", seconds=30)
         assert (arrived, finished) == (6, 2)
         assert sampler.samples("court", "nothing") == []
+
+
+async def test_sampling_goes_on_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[Exception] = [OSError("no disk"), TransportUnavailable("away")]
+    sampled = asyncio.Event()
+    async with connect("memory:") as bus, asyncio.timeout(PATIENCE):
+        await bus.setup()
+        sampler, sample = BusSampler({"court": bus}, time.time, every=0), BusSampler.sample
+
+        async def fail_first(self: BusSampler) -> None:
+            if failures:
+                raise failures.pop()
+            await sample(self)
+            sampled.set()
+
+        monkeypatch.setattr(BusSampler, "sample", fail_first)
+        async with sampler.sampling(Mock()):
+            await sampled.wait()
 
 
 async def test_of_workflows_what_was_finished_follows_from_what_came() -> None:

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kingdom.agents.ledger import Ledger
-from kingdom.bus import BusError
 from kingdom.court.bootstrap import configured_engines
 from kingdom.court.config import load_system
 from kingdom.court.discards import DiscardedEvents
@@ -156,7 +155,7 @@ class BusSampler:
         while not stopping.is_set():
             try:
                 await self.sample()
-            except BusError as error:
+            except Exception as error:  # noqa: BLE001 - errors of the disk or database may be temporary
                 log.warning("cannot sample the buses, retrying: %s", error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), self._every)
