@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
+from kingdom.base.garbage import collect_rarely, exclude_current
 from kingdom.court.home import Home
 from kingdom.court.init_home import create_home
 from kingdom.homes import WORKFLOWS_FOLDER
@@ -68,6 +69,8 @@ async def _serve(root: Path, *, pages: bool) -> None:
         open_context(root, settings, TOKEN, engine=False) as context,
         serve(create_app(context, pages=pages), context) as running,
     ):
+        collect_rarely()
+        exclude_current()
         print(json.dumps({"url": running.url}), flush=True)
         await _until_stdin_ends()
 

@@ -113,12 +113,13 @@ def _warn_if_open_to_network(settings: WebSettings) -> None:
 def _serve_web(
     root: Path, settings: WebSettings, token: str, *, store: str | None, engine: bool, link: bool, in_browser: bool
 ) -> None:
+    from kingdom.base.garbage import collect_rarely, exclude_current
     from kingdom.cli.session import log_to, run_async
     from kingdom.cli.workflow.runner import stop_signals
     from kingdom.homes import WORKFLOWS_FOLDER
     from kingdom.web.app import create_app
     from kingdom.web.bootstrap import open_context
-    from kingdom.web.server import freeze_garbage_collector, listen, serve
+    from kingdom.web.server import listen, serve
     from kingdom.workflow.home import WorkflowHome
 
     async def run() -> None:
@@ -133,7 +134,8 @@ def _serve_web(
                 open_context(root, settings, token, store=store, engine=engine) as context,
                 serve(create_app(context), context, listener) as running,
             ):
-                freeze_garbage_collector()
+                collect_rarely()
+                exclude_current()
                 output.say(f"the dashboard is at {running.url} (Ctrl-C stops it)")
                 _show_link(running.url, token, link=link or sys.stdout.isatty(), in_browser=in_browser)
                 stopping, broken = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(running.wait())

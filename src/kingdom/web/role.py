@@ -6,6 +6,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from kingdom.base.garbage import exclude_current
 from kingdom.court.errors import CourtError
 from kingdom.web.settings import settings_of
 
@@ -82,14 +83,14 @@ class WebRole:
         from kingdom.web.app import create_app
         from kingdom.web.bootstrap import open_context
         from kingdom.web.security import obtain_token
-        from kingdom.web.server import freeze_garbage_collector, serve
+        from kingdom.web.server import serve
 
         context = await self._held.enter_async_context(
             open_context(root, self._settings, obtain_token(root), services=self._services, clock=self._services.clock)
         )
         self._running = await self._held.enter_async_context(serve(create_app(context), context, listener))
         self._trouble = ""
-        freeze_garbage_collector()
+        exclude_current()
         log.info("the dashboard is at %s (kingdom web --link logs a browser in)", self._running.url)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import gc
 import logging
 import socket
 from typing import TYPE_CHECKING, Any, Final
@@ -164,16 +163,6 @@ async def serve(
         await asyncio.wait({task})
         await _wait_for_requests(server)
         listener.close()
-
-
-def freeze_garbage_collector() -> None:
-    """Exclude all current objects from garbage collection.
-
-    For processes that only run a server. A full collection scanned 100,000 objects of NiceGUI alone and blocked the
-    event loop for a third of a second.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 async def _run(server: _UvicornServer, listener: socket.socket) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from kingdom.base.garbage import collect_rarely
 from kingdom.bus import BusError
 from kingdom.court.bootstrap import make_role, open_services
 from kingdom.court.errors import CourtError
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kingdom.court.home import Home
-
-
-# A general with hundreds of tasks holds many objects. Python's default, a collection every 700 new objects, takes 4 %
-# of its time.
-_GC_THRESHOLDS: Final = (10_000, 10, 10)
 
 
 async def serve_role(home: Home, name: str, *, lifeline: int | None = None, foreground: bool = False) -> None:
@@ -46,7 +41,7 @@ async def serve_role(home: Home, name: str, *, lifeline: int | None = None, fore
 
         loop.add_reader(end, orphaned)
     name_process(name)
-    gc.set_threshold(*_GC_THRESHOLDS)
+    collect_rarely()
     async with open_services(home) as services:
         await run_role(make_role(name, services, foreground=foreground), services, stop)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import select
 import signal
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from kingdom import __version__
 from kingdom.base.files import read_json
+from kingdom.base.garbage import exclude_current
 from kingdom.court.bootstrap import preload_modules, stop_order
 from kingdom.court.loop import remove_stale_temporaries, role_lock
 from kingdom.court.machines.capacity import leads_or_joined
@@ -85,8 +85,7 @@ class Supervisor:
             self._end_leftovers()
             forget_lead(self._home)
             preload_modules()
-            gc.collect()
-            gc.freeze()  # otherwise a collection in a role writes to every shared page, and copies it
+            exclude_current()
             self._listen()
             self._record = SupervisorRecord(own_process(), timestamp(time.time()), "processes")
             self._look()

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kingdom.agents.ledger import Ledger
+from kingdom.base.garbage import exclude_loaded
 from kingdom.court.bootstrap import configured_engines
 from kingdom.court.config import load_system
 from kingdom.court.discards import DiscardedEvents
@@ -200,6 +201,7 @@ class CourtViewState:
         await asyncio.to_thread(self.discarded.read)
         await asyncio.to_thread(self.roster.at_work)
         await asyncio.to_thread(self.roster.of_task, "")
+        exclude_loaded()
 
 
 def court_state(context: WebContext) -> CourtViewState:
