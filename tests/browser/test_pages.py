@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from kingdom.bus import EventBus
 from kingdom.court.models import Event, Message, timestamp
@@ -22,6 +23,7 @@ from tests.support.browser import (
     Visitor,
     axe_is_missing,
     barriers,
+    connected,
     overflow,
     shoot,
     visiting,
@@ -129,3 +131,23 @@ async def test_a_page_shows_what_there_is(visitor: Visitor, name: str, path: str
             assert await overflow(page) == 0
             await shoot(page, f"{name}-{theme}-{locale}-{width}")
         assert await barriers(page) == []
+
+
+@pytest.mark.parametrize(("theme", "colour"), [("light", "rgb(255, 255, 255)"), ("dark", "rgb(22, 27, 33)")])
+async def test_the_header_is_there_before_the_scripts(visitor: Visitor, theme: Theme, colour: str) -> None:
+    go_on = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await go_on.wait()
+        await route.continue_()
+
+    async with visitor.page("/settings", theme=theme) as page:
+        await page.route("**/quasar.umd*", hold)
+        await page.goto(f"{visitor.web.url}/tasks", wait_until="commit")
+        opening = page.locator(".k-opening")
+        await expect(opening).to_contain_text("Workflows")
+        await expect(opening).to_have_css("background-color", colour)
+        await expect(page.locator("#main")).to_have_count(0)
+        go_on.set()
+        await connected(page)
+        await expect(opening).to_have_count(0)

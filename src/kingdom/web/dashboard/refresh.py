@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger("kingdom.web")
-_MIN_PAUSE_SECONDS: Final = 0.5  # between two refreshes of one page, unless its visitor did something
+_MIN_PAUSE_SECONDS: Final = 1.0  # between two refreshes of one page, unless its visitor did something
 SLOW_SECONDS: Final = 5.0  # refresh interval without events
 FOLLOW_SECONDS: Final = 1.0
 """Refresh interval while a soldier runs: its output causes no events."""

@@ -170,6 +170,7 @@ _FURTHER_PAGES: Final = (
     ("template.new", "/templates/new", "createTemplateFromYaml"),
 )
 """Pages that the palette offers beside those of the navigation, and the operation of the API that each is for."""
+_MARK: Final = "/assets/mark.svg"
 _THEME_ICONS: Final = {"auto": "brightness_auto", "light": "light_mode", "dark": "dark_mode"}
 
 
@@ -194,6 +195,7 @@ async def build_page(
         f'<script nonce="{nonce()}" src="{theme.SCRIPT_PATH}" data-words="{_script_words(words)}" '
         f'data-pages="{_pages(visit)}" defer></script>'
     )
+    ui.add_body_html(_opening(visit))
     counts: list[ui.label] = []
     drawer = _drawer(visit, nav, counts)
     await _header(visit, nav, drawer, counts)
@@ -255,6 +257,17 @@ def _court_name(visit: Visit) -> str:
     return visit.context.root.resolve().name or "Kingdom"
 
 
+def _opening(visit: Visit) -> str:
+    """Return the header as the browser shows it until the scripts have drawn the page."""
+    name = html.escape(_court_name(visit))
+    links = "".join(f"<span>{html.escape(visit.words(f'nav.{page}'))}</span>" for page, _ in _DAILY)
+    return (
+        '<div class="k-opening" aria-hidden="true"><div class="k-brand">'
+        f'<img src="{_MARK}" alt="" width="26" height="26"><span class="k-clip">{name}</span></div>'
+        f'<div class="k-nav">{links}</div></div>'
+    )
+
+
 def _drawer(visit: Visit, nav: str, counts: list[ui.label]) -> ui.left_drawer:
     drawer = ui.left_drawer(value=False, fixed=True).props("behavior=mobile overlay width=250 no-swipe-open")
     with drawer, tag("nav", "k-drawer-nav", aria_label=visit.words("nav.label")):
@@ -295,7 +308,7 @@ async def _header(visit: Visit, nav: str, drawer: ui.left_drawer, counts: list[u
         menu = ui.button(icon="menu", on_click=drawer.toggle, color=None).props("flat round dense")
         labelled(menu.classes("k-menu-button"), words("nav.open"))
         with link("", "/", "k-brand"):
-            tag("img", src="/assets/mark.svg", alt="", width="26", height="26")
+            tag("img", src=_MARK, alt="", width="26", height="26")
             text(_court_name(visit), "k-clip")
         with tag("nav", "k-nav", aria_label=words("nav.label")):
             _links(visit, nav, counts, _DAILY)

@@ -138,11 +138,12 @@ def variables() -> str:
 
 
 def background(dark: bool | None) -> str:
-    """Return the page style that applies before scripts run, so that a dark page does not flash white."""
+    """Return the page style that applies before scripts run: a dark page does not flash white, nor its header."""
     if dark is None:
         return f"{background(False)} @media (prefers-color-scheme: dark) {{ {background(True)} }}"
     colours, scheme = (DARK, "dark") if dark else (LIGHT, "light")
-    return f":root {{ background: {colours['page']}; color-scheme: {scheme}; }}"
+    header = " ".join(f"--k-{name}: {colours[name]};" for name in ("surface", "line", "text", "muted"))
+    return f":root {{ background: {colours['page']}; color-scheme: {scheme}; {header} }}"
 
 
 def _declared(colours: dict[str, str], index: int) -> str:
