@@ -47,6 +47,7 @@ from kingdom.court.chamberlain.sessions import LocalSoldierProcesses, SoldierPro
 from kingdom.court.chamberlain.source_alerts import check_sources
 from kingdom.court.chamberlain.tally import JournalCounter
 from kingdom.court.days import ONE_DAY, day_of
+from kingdom.court.machines.own_lead import read_lead
 from kingdom.court.models import timestamp
 from kingdom.court.packages.installed import GeneralsCache, held_tasks
 from kingdom.court.queues import IdSequences, repair_hint, unusable_documents
@@ -156,7 +157,9 @@ class Chamberlain:
             await self._write_metrics(now)
         with warn.around("roll-ups"):
             self._rolled_up = False
-            self._rolled_up = await asyncio.to_thread(self._rollups.record, now, self._depths)
+            lead = read_lead(self._home)
+            shared = lead is not None and lead.shared
+            self._rolled_up = await asyncio.to_thread(self._rollups.record, now, self._depths, shared=shared)
         if self._caught_up:
             with warn.around("daily report"):
                 self._report_days(config, now)

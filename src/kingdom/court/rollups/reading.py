@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sqlite3
 import time
@@ -17,6 +18,8 @@ from kingdom.court.rollups.store import (
     RollupStore,
     RollupsUnavailable,
     SpentInMinute,
+    adopt_copy,
+    rollups_copy_path,
     rollups_path,
     stored_positions,
 )
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
     from kingdom.bus.delivery import Depth
     from kingdom.court.home import Home
+
+log = logging.getLogger("kingdom.court.chamberlain")
 
 EVENTS: Final = "events"
 CREATED: Final = "created"
@@ -60,16 +65,18 @@ class RollupRecorder:
         self._reader: Reader | None = None
         self._ledger: dict[str, int] = {}  # how much of each file was read
         self._minutes: dict[str, int] = {}
-        self._pruned = 0.0
+        self._pruned = self._copied = 0.0
 
-    def record(self, now: float, depths: Mapping[str, Depth] | None = None) -> bool:
+    def record(self, now: float, depths: Mapping[str, Depth] | None = None, *, shared: bool = False) -> bool:
         """Add new lines, and the age of the queues; return whether all lines are read.
+
+        ``shared``: another machine may lead the court next. It gets a copy, every hour.
 
         Raises :class:`kingdom.journal.JournalError` and :class:`RollupsUnavailable`. The next call then goes on after
         the last transaction.
         """
         try:
-            return self._record(now, depths or {})
+            return self._record(now, depths or {}, shared=shared)
         except BaseException as error:
             self.close()  # the readers are ahead of the store
             if isinstance(error, sqlite3.Error):
@@ -89,7 +96,7 @@ class RollupRecorder:
             self._store.close()
         self._reader = self._store = None
 
-    def _record(self, now: float, depths: Mapping[str, Depth]) -> bool:
+    def _record(self, now: float, depths: Mapping[str, Depth], *, shared: bool) -> bool:
         if self._store is None or self._reader is None:
             self._open()
         assert self._store is not None
@@ -104,10 +111,15 @@ class RollupRecorder:
         if now - self._pruned >= HOUR:
             self._store.prune(now)
             self._pruned = now
+        if shared and done and now - self._copied >= HOUR:
+            self._store.write_copy(rollups_copy_path(self._home))
+            self._copied = now
         return done
 
     def _open(self) -> None:
         self.close()
+        if adopt_copy(rollups_path(self._home), rollups_copy_path(self._home)):
+            log.info("the roll-ups of another machine, which led the court before, are gone on with")
         self._store = RollupStore(rollups_path(self._home), self._zone)
         positions = self._store.positions()
         journal = positions.get(JOURNAL)

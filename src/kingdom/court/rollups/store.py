@@ -6,6 +6,9 @@ is no later step that could be interrupted, and a question is answered by a few 
 
 Days are those of the court's time zone when they were recorded; the others are of UTC. SQLite syncs its log before it
 overwrites the file, so a power cut may cost the last transactions, position included: they are read again.
+
+Machines of a court that may lead share ``rollups.copy``, made every hour by the one that leads. The next one goes on
+with it. The position in it holds for a copy of the journal, too, so each line counts once there as well.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from kingdom.base.files import temporary_prefix
 from kingdom.court.days import day_of, start_of_day
 from kingdom.court.errors import CourtError
 from kingdom.court.rollups.sketch import add_slots, slots_text
@@ -83,6 +88,10 @@ class RollupsUnavailable(CourtError):
 
 def rollups_path(home: Home) -> Path:
     return home.role("chamberlain") / "rollups.db"
+
+
+def rollups_copy_path(home: Home) -> Path:
+    return home.role("chamberlain") / "rollups.copy"
 
 
 @dataclass(slots=True)
@@ -180,6 +189,11 @@ class RollupStore:
                     )
             write.execute("DELETE FROM ledger_runs WHERE at < ?", (int(now - _RUNS_KEPT_SECONDS),))
 
+    def write_copy(self, path: Path) -> None:
+        """Write a copy of the file as it is now."""
+        with _replacing(path) as temporary:
+            self._connection.execute("VACUUM INTO ?", (str(temporary),))
+
     def close(self) -> None:
         self._connection.close()
 
@@ -258,6 +272,45 @@ def stored_positions(path: Path) -> Mapping[str, str] | None:
         return None
     with contextlib.closing(connection):
         return dict(connection.execute("SELECT source, place FROM positions"))
+
+
+def adopt_copy(path: Path, copy: Path) -> bool:
+    """Replace the file by a copy in which another machine has recorded for longer; return whether it was replaced."""
+    try:
+        if _recorded_until(copy) <= _recorded_until(path):
+            return False
+    except RollupsUnavailable as error:
+        log.warning("the copy of the roll-ups is not used: %s", error)
+        return False
+    with _replacing(path) as temporary:
+        shutil.copyfile(copy, temporary)
+        for ending in ("-wal", "-shm"):
+            path.with_name(path.name + ending).unlink(missing_ok=True)
+    return True
+
+
+def _recorded_until(path: Path) -> int:
+    """Return when the age of the queues was last recorded, which is at every look; -1 when there is no file."""
+    connection = read_only(path)
+    if connection is None:
+        return -1
+    with contextlib.closing(connection):
+        try:
+            return int(connection.execute("SELECT coalesce(max(start), 0) FROM queue_ages").fetchone()[0])
+        except sqlite3.Error as error:
+            raise RollupsUnavailable(f"{path} cannot be read: {error}") from error
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Yield an empty file; it replaces the one at ``path`` at the end of the block. Others may not read it."""
+    temporary = path.with_name(f"{temporary_prefix()}{path.name}")
+    os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _open_or_replace(path: Path) -> sqlite3.Connection:
