@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.files import ChangeDetector, read_object, write_json
 from kingdom.base.times import epoch_seconds
+from kingdom.court.home import Home
+from kingdom.court.machines.own_lead import require_lead
 from kingdom.court.models import timestamp
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ class Acknowledgements:
     """
 
     def __init__(self, root: Path) -> None:
-        self._path = root / "state" / "acknowledged.json"
+        self._home = Home(root)
+        self._path = self._home.state / "acknowledged.json"
         self._changes = ChangeDetector(self._path)
         self._known: dict[str, Any] = {}
         self._lock = threading.Lock()
@@ -78,6 +81,7 @@ class Acknowledgements:
         self._change(change, now)
 
     def _change(self, change: Callable[[dict[str, Any]], None], now: float) -> None:
+        require_lead(self._home)
         with self._lock:
             known = dict(self._refreshed())
             change(known)

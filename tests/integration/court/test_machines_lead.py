@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import asyncpg
@@ -14,6 +14,7 @@ import pytest
 
 from kingdom.bus import Envelope
 from kingdom.bus.errors import TransportUnavailable
+from kingdom.court.acknowledgements import Acknowledgements
 from kingdom.court.config import MachineSection
 from kingdom.court.errors import NotLeading
 from kingdom.court.home import Home
@@ -22,11 +23,23 @@ from kingdom.court.machines.database import CourtDatabase
 from kingdom.court.machines.guard import LeadGuard
 from kingdom.court.machines.lead import LeadTable, hold
 from kingdom.court.machines.leading import LeadKeeper
-from kingdom.court.machines.own_lead import OwnLead, holder_id, lease_end, read_lead, uptime, write_lead
+from kingdom.court.machines.own_lead import (
+    OwnLead,
+    forget_lead,
+    holder_id,
+    lease_end,
+    read_lead,
+    require_lead,
+    uptime,
+    write_lead,
+)
 from kingdom.court.machines.registry import Registry
 from kingdom.court.machines.replica import Replica, is_shared, shared_files
 from kingdom.court.queues import MESSAGES, IdSequences, declare_queues, open_queues
+from kingdom.web.security.tokens import TokenStore
 from tests.support.courts import PATIENCE
+from tests.support.machines import install
+from tests.support.web_court import web_court
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
 
@@ -226,6 +239,40 @@ async def test_a_court_without_another_machine_that_may_lead_needs_no_lease(tmp_
         assert await connection.fetchval("SELECT count(*) FROM court_file") == 0
     await alone.database.close()
     await alone.guard.close()
+
+
+def test_what_is_in_files_of_the_court_is_changed_where_it_leads(tmp_path: Path) -> None:
+    home, tokens, seen = Home(tmp_path), TokenStore(tmp_path), Acknowledgements(tmp_path)
+    tokens.add("ann", "look")
+    write_lead(home, OwnLead(False, "seat", 3))
+    changes: list[Callable[[], object]] = [
+        lambda: tokens.remove("ann"),
+        lambda: tokens.add("bob", "own"),
+        lambda: seen.add({"alert:x": "text"}, "ann", 1000.0),
+        lambda: require_lead(home),
+    ]
+    for change in changes:
+        with pytest.raises(NotLeading, match="seat leads the court, and this machine has a copy of its files"):
+            change()
+    assert [one.name for one in tokens.list()] == ["ann"]
+    forget_lead(home)  # down: the machine that led last may change them
+    home.role("link").joinpath("replica.json").write_text("{}")
+    with pytest.raises(NotLeading, match="another machine leads"):
+        tokens.remove("ann")
+    home.role("link").joinpath("led.json").write_text("{}")
+    tokens.remove("ann")
+    write_lead(home, OwnLead(True, "seat", 3))
+    seen.add({"alert:x": "text"}, "ann", 1000.0)
+
+
+async def test_a_general_is_switched_where_the_court_leads(tmp_path: Path) -> None:
+    async with web_court(tmp_path) as court:
+        install(court.context.court.home, "gen-quick")
+        write_lead(court.context.court.home, OwnLead(False, "seat", 3))
+        answer = await court.client.post("/api/generals/gen-quick/disable")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "SYS_NOT_LEADING")
+        write_lead(court.context.court.home, OwnLead(True, "seat", 3))
+        assert (await court.client.post("/api/generals/gen-quick/disable")).status_code == 200
 
 
 def test_what_a_machine_knew_before_a_reboot_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,9 +112,12 @@ def new(name: str, hears: tuple[str, ...], engine: str, description: str, home: 
 def install(directory: Path, replace: bool, home: Path | None, json: bool) -> None:
     """Check a general and copy it into the court."""
     from kingdom.court.errors import InvalidPackage
+    from kingdom.court.machines.own_lead import require_lead
     from kingdom.court.packages.installer import install_package
 
     court = find_home(home)
+    with errors_reported():
+        require_lead(court)
     try:
         general = install_package(court, directory, replace=replace, engines=_engine_names())
     except InvalidPackage as error:
@@ -144,10 +147,12 @@ def remove(name: str, force: bool, yes: bool, home: Path | None, json: bool) -> 
     """
     import asyncio
 
+    from kingdom.court.machines.own_lead import require_lead
     from kingdom.court.packages.installer import remove_package, unfinished_tasks
 
     court = find_home(home)
     with errors_reported():
+        require_lead(court)
         if not force and (tasks := asyncio.run(unfinished_tasks(court, name))):
             raise output.CommandError(
                 "NOT_FINISHED",

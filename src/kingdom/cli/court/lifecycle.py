@@ -228,13 +228,15 @@ def _print_dashboard_url(court: Home, only: list[str] | None) -> None:
     from kingdom.court.config import load_system
     from kingdom.web.record import starting_server, url_of
 
-    web = load_system(court).web
+    system = load_system(court)
+    web = system.web
     if "web" not in available_roles(court) or (only is not None and "web" not in only):
         return
     if sys.stdout.isatty() and (running := starting_server(court.root)) is not None:
         _say_link(court, running)
     elif web.port:
-        output.say(f"the dashboard starts at {url_of(web.host, web.port)}: kingdom web --link logs a browser in")
+        when = "" if system.machine is None else " when this machine leads"
+        output.say(f"the dashboard starts at {url_of(web.host, web.port)}{when}: kingdom web --link logs a browser in")
 
 
 class _LinkAnnouncer:

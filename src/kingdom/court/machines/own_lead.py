@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kingdom.agents.processes import boot_id
 from kingdom.base.files import read_object, write_json, write_once
 from kingdom.base.uptime import uptime
+from kingdom.court.errors import NotLeading
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +69,19 @@ def read_lead(home: Home) -> OwnLead | None:
             float(found["until"]),
         )
     return None
+
+
+def require_lead(home: Home) -> None:
+    """Raise :class:`NotLeading` if another machine leads: its files replace those of this home, changes included."""
+    lead = read_lead(home)
+    if lead is None:  # the court is down here
+        link = home.role("link")
+        follows = (link / "replica.json").exists() and not (link / "led.json").exists()
+        leader = "another machine" if follows else ""
+    else:
+        leader = "" if lead.leading else lead.machine or "another machine"
+    if leader:
+        raise NotLeading(f"{leader} leads the court, and this machine has a copy of its files: do it there")
 
 
 def forget_lead(home: Home) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.base.files import ChangeDetector, read_object, write_json
 from kingdom.base.locks import exclusive
 from kingdom.court.errors import UnknownGeneral
+from kingdom.court.machines.own_lead import require_lead
 from kingdom.court.models import timestamp
 from kingdom.journal.catalog import SystemGeneralDisabled, SystemGeneralEnabled
 
@@ -45,8 +46,12 @@ class DisabledGenerals:
 
 
 async def switch_general(services: Services, name: str, *, enabled: bool, user: str) -> bool:
-    """Enable or disable a general; return False when it was so already. Raises :class:`UnknownGeneral`."""
+    """Enable or disable a general; return False when it was so already.
+
+    Raises :class:`UnknownGeneral`, and :class:`~kingdom.court.errors.NotLeading` if another machine leads.
+    """
     home = services.home
+    require_lead(home)
     if not home.general(name).is_dir():
         raise UnknownGeneral(f"there is no general {name!r} in {home.generals}: kingdom general ls lists them")
     changed = await asyncio.to_thread(_switch, home, name, enabled, {"user": user, "at": timestamp(services.clock())})

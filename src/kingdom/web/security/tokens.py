@@ -15,6 +15,8 @@ from typing import Any, Final
 from kingdom.base.files import ChangeDetector, read_object, write_json
 from kingdom.base.locks import exclusive
 from kingdom.court.errors import CourtError
+from kingdom.court.home import Home
+from kingdom.court.machines.own_lead import require_lead
 from kingdom.court.models import timestamp
 from kingdom.web.record import STATE_FOLDER
 from kingdom.web.security.roles import OWNER_NAME, ROLES, Person, Role
@@ -64,6 +66,7 @@ class TokenStore:
     """The named tokens of a root. Changes of other processes are seen at the next call."""
 
     def __init__(self, root: Path, clock: Callable[[], float] = time.time) -> None:
+        self._home = Home(root)
         self._path = root / STATE_FOLDER / "tokens.json"
         self._used_path = root / STATE_FOLDER / "tokens-used.json"
         self._clock = clock
@@ -163,6 +166,7 @@ class TokenStore:
         write_json(self._used_path, {**kept, person.key: timestamp(now)}, durable=False, mode=0o600)
 
     def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
+        require_lead(self._home)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with exclusive(self._path.with_suffix(".lock")):
             known = read_object(self._path)

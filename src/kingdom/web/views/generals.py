@@ -12,6 +12,7 @@ from kingdom.agents.engines import default_engines
 from kingdom.court.config import load_system
 from kingdom.court.general_record import LATEST_RESULTS, general_record
 from kingdom.court.home import check_name
+from kingdom.court.machines.own_lead import require_lead
 from kingdom.court.packages.disabled import DisabledGenerals, switch_general
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.packages.installer import check_package, install_package
@@ -87,6 +88,7 @@ async def install_general(context: WebContext, folder: str, *, replace: bool) ->
     if not folder.startswith("/"):
         raise ApiError(422, "SYS_INVALID", f"{folder!r:.200} is not an absolute path on the machine of the court")
     home = context.court.home
+    require_lead(home)
     made = await asyncio.to_thread(
         lambda: install_package(home, Path(folder), replace=replace, engines=_engine_names())
     )
