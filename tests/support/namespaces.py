@@ -65,6 +65,7 @@ class Space:
     def __init__(self, hub: Hub, number: int) -> None:
         self._hub = hub
         self.name = f"kt{os.getpid()}-{number}"
+        self._clock: tuple[str, ...] = ()
         self._link = f"link{number}"
         self.address = f"10.77.{number}.1"
         _ip("netns", "add", self.name)
@@ -78,7 +79,11 @@ class Space:
     @property
     def inside(self) -> tuple[str, ...]:
         """What a command begins with that runs on this machine."""
-        return "ip", "netns", "exec", self.name
+        return "ip", "netns", "exec", self.name, *self._clock
+
+    def shift_clock(self, library: Path, seconds: int) -> None:
+        """Have the clock of what is started from now on be so many seconds ahead (:func:`clock_library`)."""
+        self._clock = "env", f"LD_PRELOAD={library}", f"SHIFTED_CLOCK={seconds}"
 
     def start(self, argv: Sequence[str], **more: Any) -> subprocess.Popen[bytes]:
         """Start a program on this machine."""
@@ -129,6 +134,14 @@ def open_spaces(count: int) -> Iterator[tuple[Hub, list[Space]]]:
         for space in spaces:
             space.remove()
         hub.remove()
+
+
+def clock_library(folder: Path) -> Path:
+    """Make the library that shifts the clock of a process; it needs a C compiler."""
+    library = folder / "shifted_clock.so"
+    source = Path(__file__).with_name("shifted_clock.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    return library
 
 
 def _ip(*words: str) -> str:

@@ -33,7 +33,7 @@ from kingdom.court.machines.registry import Registry
 from kingdom.court.queues import EVENTS, TASKS
 from kingdom.journal import Reader
 from tests.chaos.fulldisk import small_disk
-from tests.chaos.machine_faults import MachineFaults
+from tests.chaos.machine_faults import FaultTally, MachineFaults
 from tests.chaos.processes import Violation
 from tests.support.courts import Court
 from tests.support.machines import Machine, first_machine, install, kingdom_up
@@ -55,23 +55,21 @@ lock = open(os.path.join(sys.argv[1], task), "a")
 try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 except BlockingIOError:
-    open(os.path.join(sys.argv[1], task + ".two"), "a").write(f"{time.time()}\\n")
+    open(os.path.join(sys.argv[1], task + ".two"), "a").write(f"{time.clock_gettime(time.CLOCK_BOOTTIME)}\\n")
 time.sleep(float(sys.argv[2]))
 json.dump({"status": "success", "summary": "done"}, open(os.environ["KINGDOM_RESULT_PATH"], "w"))
 """
 
 
 @dataclass
-class Tally:
+class Tally(FaultTally):
     """What was done to the machines, and what they did."""
 
-    faults: Counter[str] = field(default_factory=Counter)
     events: int = 0
     changes: int = 0  # of the machine that leads
 
     def __str__(self) -> str:
-        hit = ", ".join(f"{count} × {name}" for name, count in sorted(self.faults.items()))
-        return f"{self.faults.total()} faults ({hit}); {self.events} events, the lead went over {self.changes} times"
+        return f"{super().__str__()}; {self.events} events, the lead went over {self.changes} times"
 
 
 class _Host:
@@ -140,6 +138,7 @@ class CourtMachinesCampaign:
         self, faults: int, server: PostgresServer, spaces: dict[str, Space], relay: Relay, disks: dict[str, Path]
     ) -> None:
         self._faults = MachineFaults(self._chance, server, relay, LEASE_SECONDS)
+        self.tally.clocks = self._faults.shift_clocks([*spaces.values()], self.folder)
         url = await create_schema(server.url, "court")
         async with AsyncExitStack() as stack:
             self._seat = await stack.enter_async_context(first_machine(disks["seat"] / "home", url))

@@ -22,7 +22,7 @@ from typing import Any, Final
 from kingdom.workflow.commands import send_command
 from kingdom.workflow.context import WorkflowContext
 from kingdom.workflow.domain.statuses import WorkflowStatus
-from tests.chaos.machine_faults import MachineFaults
+from tests.chaos.machine_faults import FaultTally, MachineFaults
 from tests.chaos.processes import ROOT, Violation
 from tests.support.namespaces import Relay, Space, open_spaces
 from tests.support.postgres import PostgresServer, create_schema
@@ -40,16 +40,14 @@ _THAW: Final = 4.0  # seconds in which agents of a machine that was frozen learn
 
 
 @dataclass
-class Tally:
+class Tally(FaultTally):
     """What was done to the machines, and what they did."""
 
-    faults: Counter[str] = field(default_factory=Counter)
     workflows: int = 0
     moved: int = 0  # times that a workflow was taken over
 
     def __str__(self) -> str:
-        hit = ", ".join(f"{count} × {name}" for name, count in sorted(self.faults.items()))
-        return f"{self.faults.total()} faults ({hit}); {self.workflows} workflows, taken over {self.moved} times"
+        return f"{super().__str__()}; {self.workflows} workflows, taken over {self.moved} times"
 
 
 class _Machine:
@@ -112,6 +110,7 @@ class MachinesCampaign:
 
     async def _run(self, faults: int, server: PostgresServer, spaces: list[Space], relay: Relay) -> None:
         self._faults = MachineFaults(self._chance, server, relay, LEASE)
+        self.tally.clocks = self._faults.shift_clocks(spaces, self.folder)
         url = await create_schema(server.url, "machines")
         self._machines = [self._machine(space, relay, number) for number, space in enumerate(spaces)]
         async with open_machine(self.folder / "person", url) as person:
@@ -149,7 +148,7 @@ class MachinesCampaign:
         for name in _WORKS:
             own = f"{self._locks}/$(basename $(dirname $PWD)).{name}"
             work = f"echo {name} > {name}.txt; sleep {self._chance.uniform(0.2, 1.5):.1f}"
-            alone = f"exec 9> {own}; flock -n 9 || echo {name} $(date +%s.%N) $PWD >> {own}.two"
+            alone = f"exec 9> {own}; flock -n 9 || echo {name} $(cat /proc/uptime) $PWD >> {own}.two"
             found.append(runs(name, f"{alone}; {work}"))
         return found
 
