@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.base.files import ChangeDetector, read_object, write_json
 from kingdom.base.times import epoch_seconds
 from kingdom.court.home import Home
-from kingdom.court.machines.own_lead import require_lead
+from kingdom.court.machines.capacity import require_lead
 from kingdom.court.models import timestamp
 
 if TYPE_CHECKING:

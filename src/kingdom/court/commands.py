@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.files import read_object
+from kingdom.bus import NotPermitted
 from kingdom.court.activity import recent_entries
 from kingdom.court.errors import CourtError
 from kingdom.court.home import check_name
+from kingdom.court.machines.capacity import refuse_joined
 from kingdom.court.models import DETECTED_BY, Event, timestamp
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.patterns import NOBODY_SUBSCRIBES
@@ -65,12 +67,17 @@ class InvalidTaskState(CourtError):
 async def inject_event(services: Services, document: dict[str, Any]) -> bool:
     """Put an event into the queue; return False when its id is already known.
 
-    Raises :class:`~kingdom.court.errors.InvalidDocument` when it does not follow the schema.
+    Raises :class:`~kingdom.court.errors.InvalidDocument` when it does not follow the schema, and
+    :class:`~kingdom.court.errors.JoinedMachine` where the role of the database only runs generals.
     """
     actor = "envoy" if document.get("source") in _PEOPLES_SOURCES else "sentinel"
     defaults = {"created_at": timestamp(services.clock()), DETECTED_BY: actor}
     event = parse_document(Event, {**defaults, **document}, "the event")
-    accepted = bool(await put_documents(services.bus, [event]))
+    try:
+        accepted = bool(await put_documents(services.bus, [event]))
+    except NotPermitted:
+        refuse_joined(services.home)
+        raise
     if accepted:
         services.journal.emit(EventDetected(event.id, event.source, event.type), actor)
     return accepted

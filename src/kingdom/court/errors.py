@@ -45,6 +45,12 @@ class NotLeading(CourtError):
     code = "NOT_LEADING"
 
 
+class JoinedMachine(CourtError):
+    """This machine runs generals of a court, and the court is directed elsewhere."""
+
+    code = "JOINED_MACHINE"
+
+
 class InvalidConfig(CourtError):
     """An invalid configuration file. The message has a line for each problem: ``file:line: what``."""
 

@@ -16,9 +16,10 @@ from kingdom.bus import Envelope
 from kingdom.bus.errors import TransportUnavailable
 from kingdom.court.acknowledgements import Acknowledgements
 from kingdom.court.config import MachineSection
-from kingdom.court.errors import NotLeading
+from kingdom.court.errors import JoinedMachine, NotLeading
 from kingdom.court.home import Home
 from kingdom.court.machines import leading, own_lead
+from kingdom.court.machines.capacity import require_lead
 from kingdom.court.machines.database import CourtDatabase
 from kingdom.court.machines.guard import LeadGuard
 from kingdom.court.machines.lead import LeadTable, hold
@@ -29,7 +30,6 @@ from kingdom.court.machines.own_lead import (
     holder_id,
     lease_end,
     read_lead,
-    require_lead,
     uptime,
     write_lead,
 )
@@ -243,6 +243,7 @@ async def test_a_court_without_another_machine_that_may_lead_needs_no_lease(tmp_
 
 def test_what_is_in_files_of_the_court_is_changed_where_it_leads(tmp_path: Path) -> None:
     home, tokens, seen = Home(tmp_path), TokenStore(tmp_path), Acknowledgements(tmp_path)
+    home.config.mkdir()
     tokens.add("ann", "look")
     write_lead(home, OwnLead(False, "seat", 3))
     changes: list[Callable[[], object]] = [
@@ -263,6 +264,10 @@ def test_what_is_in_files_of_the_court_is_changed_where_it_leads(tmp_path: Path)
     tokens.remove("ann")
     write_lead(home, OwnLead(True, "seat", 3))
     seen.add({"alert:x": "text"}, "ann", 1000.0)
+    (home.config / "system.yaml").write_text("queue: {transport: 'postgresql://db/court'}\n")
+    (home.config / "machine.yaml").write_text("{name: builder, joined: true}\n")
+    with pytest.raises(JoinedMachine, match="builder runs generals only: run this on the machine that leads"):
+        tokens.add("bob", "look")
 
 
 async def test_a_general_is_switched_where_the_court_leads(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def new(name: str, hears: tuple[str, ...], engine: str, description: str, home: 
 def install(directory: Path, replace: bool, home: Path | None, json: bool) -> None:
     """Check a general and copy it into the court."""
     from kingdom.court.errors import InvalidPackage
-    from kingdom.court.machines.own_lead import require_lead
+    from kingdom.court.machines.capacity import require_lead
     from kingdom.court.packages.installer import install_package
 
     court = find_home(home)
@@ -147,7 +147,7 @@ def remove(name: str, force: bool, yes: bool, home: Path | None, json: bool) -> 
     """
     import asyncio
 
-    from kingdom.court.machines.own_lead import require_lead
+    from kingdom.court.machines.capacity import require_lead
     from kingdom.court.packages.installer import remove_package, unfinished_tasks
 
     court = find_home(home)

@@ -245,17 +245,15 @@ def add(name: str, generals: str | None, role: str | None, home: Path | None, js
     in the environment of that machine. Repeat the command to change the generals or the password.
     """
     from kingdom.court.config import load_system
+    from kingdom.court.machines.capacity import refuse_joined
     from kingdom.court.machines.joining import own_machine
     from kingdom.court.machines.rights import Rights
 
     court = find_home(home)
     with errors_reported():
-        section, _ = own_machine(court)
+        own_machine(court)
         machine = _checked_name("NAME", name)
-        if section.joined:
-            raise output.CommandError(
-                "JOINED_MACHINE", f"{section.name} runs generals only: run this on the machine that leads"
-            )
+        refuse_joined(court)
         allowed = None if generals is None else _names(generals)
         url = asyncio.run(Rights(load_system(court).queue_url(court)).add(machine, allowed, role=role))
     if json:
@@ -281,6 +279,7 @@ def remove(name: str, forget: bool, yes: bool, home: Path | None, json: bool) ->
     that kingdom machines add created is dropped, and its connections are closed.
     """
     from kingdom.court.config import load_system
+    from kingdom.court.machines.capacity import refuse_joined
     from kingdom.court.machines.joining import own_machine
     from kingdom.court.machines.rights import Rights
 
@@ -291,9 +290,7 @@ def remove(name: str, forget: bool, yes: bool, home: Path | None, json: bool) ->
             raise output.CommandError("OWN_MACHINE", f"{name} is this machine: kingdom leave takes it out")
         rights = Rights(load_system(court).queue_url(court))
         if section.joined and asyncio.run(rights.own()) is not None:
-            raise output.CommandError(
-                "JOINED_MACHINE", f"{section.name} runs generals only: run this on the machine that leads"
-            )
+            refuse_joined(court)
         output.confirm(f"Remove {name} from the court?", yes=yes)
         had_role = asyncio.run(rights.remove(name))
         if not asyncio.run(registry.set_state(name, "left" if forget else "removed")) and not had_role:

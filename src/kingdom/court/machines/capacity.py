@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from kingdom.base.files import read_object, write_json
 from kingdom.base.locks import FileLock
 from kingdom.court.config import load_system
-from kingdom.court.errors import CourtError
-from kingdom.court.machines.own_lead import read_lead
+from kingdom.court.errors import CourtError, JoinedMachine, NotLeading
+from kingdom.court.machines.own_lead import known_leader, read_lead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -46,6 +46,24 @@ def leads_or_joined(home: Home) -> bool:
         return True
     lead = read_lead(home)
     return lead is not None and lead.leading
+
+
+def require_lead(home: Home) -> None:
+    """Raise an error unless what is changed in this home reaches the court.
+
+    :class:`JoinedMachine` on a machine that runs generals only. :class:`NotLeading` if another machine leads: its files
+    replace those of this one.
+    """
+    refuse_joined(home)
+    if (leader := known_leader(home)) is not None:
+        raise NotLeading(f"{leader} leads the court, and this machine has a copy of its files: do it there")
+
+
+def refuse_joined(home: Home) -> None:
+    """Raise :class:`JoinedMachine` on a machine that runs generals only."""
+    machine = load_machine(home)
+    if machine is not None and machine.joined:
+        raise JoinedMachine(f"{machine.name} runs generals only: run this on the machine that leads")
 
 
 def machine_state(home: Home) -> str:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from kingdom.agents.processes import boot_id
 from kingdom.base.files import read_object, write_json, write_once
 from kingdom.base.uptime import uptime
-from kingdom.court.errors import NotLeading
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,17 +70,13 @@ def read_lead(home: Home) -> OwnLead | None:
     return None
 
 
-def require_lead(home: Home) -> None:
-    """Raise :class:`NotLeading` if another machine leads: its files replace those of this home, changes included."""
+def known_leader(home: Home) -> str | None:
+    """Return which other machine leads, as far as this one knows; None when it leads itself, or nobody has asked."""
     lead = read_lead(home)
-    if lead is None:  # the court is down here
-        link = home.role("link")
-        follows = (link / "replica.json").exists() and not (link / "led.json").exists()
-        leader = "another machine" if follows else ""
-    else:
-        leader = "" if lead.leading else lead.machine or "another machine"
-    if leader:
-        raise NotLeading(f"{leader} leads the court, and this machine has a copy of its files: do it there")
+    if lead is not None:
+        return None if lead.leading else lead.machine or "another machine"
+    follows = (home.role("link") / "replica.json").exists() and not (home.role("link") / "led.json").exists()
+    return "another machine" if follows else None  # the court is down here
 
 
 def forget_lead(home: Home) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.base.files import ChangeDetector, read_object, write_json
 from kingdom.base.locks import exclusive
 from kingdom.court.errors import UnknownGeneral
-from kingdom.court.machines.own_lead import require_lead
+from kingdom.court.machines.capacity import require_lead
 from kingdom.court.models import timestamp
 from kingdom.journal.catalog import SystemGeneralDisabled, SystemGeneralEnabled
 
@@ -48,7 +48,7 @@ class DisabledGenerals:
 async def switch_general(services: Services, name: str, *, enabled: bool, user: str) -> bool:
     """Enable or disable a general; return False when it was so already.
 
-    Raises :class:`UnknownGeneral`, and :class:`~kingdom.court.errors.NotLeading` if another machine leads.
+    Raises :class:`UnknownGeneral`, and what :func:`require_lead` does on a machine that does not lead.
     """
     home = services.home
     require_lead(home)

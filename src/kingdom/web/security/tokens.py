@@ -16,7 +16,7 @@ from kingdom.base.files import ChangeDetector, read_object, write_json
 from kingdom.base.locks import exclusive
 from kingdom.court.errors import CourtError
 from kingdom.court.home import Home
-from kingdom.court.machines.own_lead import require_lead
+from kingdom.court.machines.capacity import require_lead
 from kingdom.court.models import timestamp
 from kingdom.web.record import STATE_FOLDER
 from kingdom.web.security.roles import OWNER_NAME, ROLES, Person, Role

@@ -12,7 +12,7 @@ from kingdom.agents.engines import default_engines
 from kingdom.court.config import load_system
 from kingdom.court.general_record import LATEST_RESULTS, general_record
 from kingdom.court.home import check_name
-from kingdom.court.machines.own_lead import require_lead
+from kingdom.court.machines.capacity import require_lead
 from kingdom.court.packages.disabled import DisabledGenerals, switch_general
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.packages.installer import check_package, install_package
