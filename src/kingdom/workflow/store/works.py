@@ -1,7 +1,7 @@
 """Works and their tasks as rows.
 
 A task is a row of its own, so that a step reads and writes the tasks it changes, however many a Work has. The version
-of the Work guards them all: whoever changes a task saves its Work.
+of the Work guards them all: to change a task is to save its Work.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def key_of(envelope: Envelope) -> bytes | None:
 
 
 def read_record(message: Any) -> DataRecord:
-    """Read a message of the data topic, whoever wrote it."""
+    """Read a message of the data topic, of any author."""
     offset: int = message.offset()
     value: bytes = message.value() or b""
     headers: dict[str, bytes] = {name: content or b"" for name, content in message.headers() or ()}
