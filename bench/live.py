@@ -169,7 +169,8 @@ class _Ear(asyncio.Protocol):
         self.ready = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport: Any = transport
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
         key = base64.b64encode(os.urandom(16)).decode()
         lines = (
             "GET /ws/events HTTP/1.1",
@@ -240,6 +241,8 @@ async def _listen(url: str, clients: int, batch: bool) -> None:
     loop = asyncio.get_running_loop()
     heard = Heard()
     parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
     ears = []
     for _ in range(clients):
         _, ear = await loop.create_connection(lambda: _Ear(url, batch, heard), parts.hostname, parts.port)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 STREAM: Final = "bench.event"
 TYPE: Final = "OrderAccepted"
@@ -23,9 +25,9 @@ def payloads(count: int) -> list[dict[str, Any]]:
     return [payload(number) for number in range(count)]
 
 
-def chunks(documents: list[dict[str, Any]], size: int) -> Iterator[list[dict[str, Any]]]:
-    """The documents, ``size`` at a time."""
-    return (documents[first : first + size] for first in range(0, len(documents), size))
+def chunks(items: list[T], size: int) -> Iterator[list[T]]:
+    """The items, ``size`` at a time."""
+    return (items[first : first + size] for first in range(0, len(items), size))
 
 
 def encode(document: dict[str, Any]) -> str:

@@ -55,7 +55,7 @@ class Queues:
             first = self._runner.run(self._first_record())
         else:
             folder = self._home.queue / TASKS / "completed"
-            first = str(read_json(min(folder.iterdir(), key=_number))["created_at"])  # type: ignore[index]
+            first = str(read_json(min(folder.iterdir(), key=_number))["created_at"])
         return datetime.fromisoformat(first).timestamp()
 
     def check(self, events: int) -> None:

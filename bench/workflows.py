@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -108,6 +108,11 @@ class InstantAgents:
 
     async def recover(self, works: Sequence[Work]) -> None:
         """Nobody is left of a former engine."""
+
+    async def works_here(self) -> set[str]:
+        return set()
+
+    async def stop_others(self, work_ids: Container[str], reason: str) -> None: ...
 
     async def forget(self, work_id: str) -> None:
         """They leave nothing."""
