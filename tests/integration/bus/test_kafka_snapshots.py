@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kingdom.bus import Envelope, EventBus, connect
+from kingdom.bus import Envelope, EventBus, TransportUnavailable, connect
 from kingdom.bus.transports.kafka import KafkaTransport, _shard, _snapshots
 from kingdom.bus.transports.kafka._clients import ProducedRecord
 
@@ -149,9 +149,12 @@ async def test_a_process_that_was_overtaken_by_the_deletion_loads_the_snapshot(b
         assert (await other.depth())[STREAM][:3] == (await bus.depth())[STREAM][:3]
 
 
+@pytest.mark.parametrize("failures", [0, 2])
 async def test_who_looks_while_the_snapshot_is_loaded_waits_for_it(
-    bus: EventBus, kafka_url: str, monkeypatch: pytest.MonkeyPatch
+    bus: EventBus, kafka_url: str, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
+    """Also when the brokers are away while it is loaded."""
+    errors = [TransportUnavailable("the brokers are away") for _ in range(failures)]
     async with connect(kafka_url) as other:
         shard = await shard_of(other)
         await shard.catch_up()
@@ -164,6 +167,8 @@ async def test_who_looks_while_the_snapshot_is_loaded_waits_for_it(
 
         async def late_load() -> None:
             await asked.wait()
+            if errors:
+                raise errors.pop()
             await load()
 
         monkeypatch.setattr(shard, "reach", noted_reach)
@@ -175,6 +180,7 @@ async def test_who_looks_while_the_snapshot_is_loaded_waits_for_it(
             while shard._failure is None:
                 await asyncio.sleep(0.01)
             assert (await other.depth())[STREAM][:3] == (await bus.depth())[STREAM][:3]
+        assert not errors
 
 
 async def test_finished_events_beyond_those_remembered_are_forgotten(kafka_url: str) -> None:

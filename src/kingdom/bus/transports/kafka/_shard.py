@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -16,6 +17,7 @@ from uuid import uuid4
 
 from confluent_kafka import KafkaError
 
+from kingdom.base.backoff import backoff
 from kingdom.bus.errors import BusError, SchemaTooNew, TransportUnavailable
 from kingdom.bus.transport import Clock
 from kingdom.bus.transports.kafka import _operations as operations
@@ -30,6 +32,7 @@ _TEXT_BYTES: Final = 64 << 20  # contents of unfinished events that are kept in 
 _GROWTH: Final = 4  # a snapshot is due after this many times the size of the last one, at least
 _LOADS: Final = 40  # attempts to find a snapshot that the ledger continues
 _RELOADS: Final = 5  # of the state, that a reader waits for
+_MAX_RELOAD_PAUSE_SECONDS: Final = 5.0
 _READ_AHEAD: Final = 2000  # records that are read at once when a content is not in memory
 _DUE_MARGIN_SECONDS: Final = 0.1  # an event that is due so soon counts as due
 
@@ -127,7 +130,14 @@ class Shard:
         self._fail(_Shortened(f"kafka: {self._topics.ledger} was shortened before it was read; try again"))
         self._data.clear()
         self._ledger.clear()
-        await self.open()
+        for attempt in itertools.count():  # the brokers may be away at this moment
+            try:
+                await self.open()
+                break
+            except BusError as error:
+                self._failure = error
+                log.warning("the last snapshot of %s cannot be loaded, retrying: %s", self._topics.ledger, error)
+                await asyncio.sleep(backoff(attempt, 0.1, _MAX_RELOAD_PAUSE_SECONDS))
         self._failure = None
         self._reloading = False
         self._reloaded.set()
