@@ -85,7 +85,7 @@ def open_channel(folder: str, *, listen: bool) -> socket.socket:
 
 
 class HandOver:
-    """Passes the sockets of a run to the process that serves it, and again to the next one when that process is gone."""
+    """Passes the sockets of a run to the process that serves it, and to the next one when that process is gone."""
 
     def __init__(self, folder: str, sockets: dict[int, socket.socket]) -> None:
         self._folder = folder
