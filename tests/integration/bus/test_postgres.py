@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from kingdom.bus import Envelope, EventBus, InvalidOption, NotSetUp, SchemaTooNew, TransportUnavailable, Worker, connect
 from kingdom.bus.outbox import migrations, statement
+from kingdom.bus.transports.postgresql import _doctor
 from kingdom.bus.transports.postgresql._connections import ConnectionPool
 
 STREAM = "orders"
@@ -204,8 +206,19 @@ class TestDoctor:
             "indexes",
             "triggers",
             "order",
+            "connections",
             "listen",
         } <= {check.name for check in checks}
+
+    async def test_a_server_that_has_few_connections_left_is_found(
+        self, bus: EventBus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_doctor, "_CONNECTIONS_WARNING", 0.0)
+        (found,) = [check for check in await bus.doctor() if check.name == "connections"]
+        assert found.level == "warning"
+        used, allowed = map(int, re.findall(r"\d+", found.message))
+        assert 1 <= used <= allowed
+        assert "max_connections" in found.hint
 
     async def test_what_is_wrong_is_found(self, bus: EventBus, sql: Any) -> None:
         await sql.execute("DROP INDEX outbox_event_ready")

@@ -15,6 +15,7 @@ from kingdom.bus.transports.postgresql._publisher import CHANNEL
 _SKEW_WARNING: Final = 5.0
 _OLD_WARNING: Final = 300.0
 _OLD_ERROR: Final = 3600.0
+_CONNECTIONS_WARNING: Final = 0.8  # of those that the server allows
 _INDEXES: Final = ("outbox_event_ready", "outbox_event_dead", "outbox_event_order", "outbox_event_held")
 _TRIGGERS: Final = ("outbox_event_changed", "outbox_event_added")
 
@@ -35,6 +36,7 @@ async def examine(connections: ConnectionPool) -> list[Check]:
         if found[0].level == "ok":
             found.append(await _order(connection, connections.schema))
         found.append(await _slots(connection))
+        found.append(await _connections(connection))
 
     await connections.run(work)
     found.append(await _listen(connections))
@@ -176,6 +178,17 @@ async def _slots(connection: Any) -> Check:
             f"start its consumer, or SELECT pg_drop_replication_slot('{row['slot_name']}')",
         )
     return Check("replication slots", "ok", "none is left behind")
+
+
+async def _connections(connection: Any) -> Check:
+    row = await connection.fetchrow(
+        "SELECT (SELECT sum(numbackends) FROM pg_stat_database)::int AS used, "
+        "current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS allowed"
+    )
+    message = f"{row['used']} of {row['allowed']} are in use"
+    if row["used"] > row["allowed"] * _CONNECTIONS_WARNING:
+        return Check("connections", "warning", message, "raise max_connections, or lower pool in the URLs (?pool=2)")
+    return Check("connections", "ok", message)
 
 
 async def _listen(connections: ConnectionPool) -> Check:
