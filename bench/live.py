@@ -246,7 +246,8 @@ async def _listen(url: str, clients: int, batch: bool) -> None:
     ears = []
     for _ in range(clients):
         _, ear = await loop.create_connection(lambda: _Ear(url, batch, heard), parts.hostname, parts.port)
-        await asyncio.wait_for(ear.ready, _READY)
+        async with asyncio.timeout(_READY):
+            await ear.ready
         ears.append(ear)
     print(json.dumps({"ready": clients}), flush=True)
     wanted = int(await loop.run_in_executor(None, sys.stdin.readline))

@@ -142,7 +142,8 @@ async def play(stage: Stage) -> None:
         say("their intents have ended, despite all faults")
 
         await stage.signal()
-        await asyncio.wait_for(stage.killed_order_arrived.wait(), 30)
+        async with asyncio.timeout(30):
+            await stage.killed_order_arrived.wait()
         await processes.kill(executor)
         say(f"the executor was killed (SIGKILL) after the order of intent {KILLED} reached the exchange")
 

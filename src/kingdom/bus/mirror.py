@@ -141,7 +141,8 @@ class Mirror:
                 pause = backoff(failures, 0.2, _MAX_PAUSE_SECONDS, jitter=0.2)
                 failures += 1
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), pause)
+                    async with asyncio.timeout(pause):
+                        await self._stopping.wait()
                     return False
             else:
                 return True

@@ -210,7 +210,8 @@ async def _check_git() -> Check:
         path, "--version", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
     )
     try:
-        said, _ = await asyncio.wait_for(process.communicate(), _GIT_TIMEOUT_SECONDS)
+        async with asyncio.timeout(_GIT_TIMEOUT_SECONDS):
+            said, _ = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()

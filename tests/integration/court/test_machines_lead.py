@@ -177,6 +177,17 @@ async def test_a_machine_that_could_not_renew_its_lead_does_so_when_it_can_again
         await keeper.stop()
 
 
+async def test_a_machine_whose_files_change_as_it_stops_stops(
+    pair: tuple[_Machine, _Machine], postgres_url: str
+) -> None:
+    keeper = LeadKeeper(pair[0].home, postgres_url, MachineSection(name="one"), lambda: None)
+    await keeper.start()
+    await asyncio.sleep(0)  # the loops wait
+    keeper._wake.set()
+    async with asyncio.timeout(PATIENCE):
+        await keeper.stop()
+
+
 async def test_twenty_homes_that_ask_at_once_get_one_holder(tmp_path: Path, postgres_url: str) -> None:
     registry = Registry(postgres_url)
     await registry.setup()

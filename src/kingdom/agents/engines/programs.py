@@ -163,7 +163,8 @@ async def _version(path: str, environ: Mapping[str, str]) -> tuple[str, int]:
         start_new_session=True,
     )
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), _VERSION_SECONDS)
+        async with asyncio.timeout(_VERSION_SECONDS):
+            output, _ = await process.communicate()
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # and what it started

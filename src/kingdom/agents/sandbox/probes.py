@@ -72,7 +72,8 @@ async def _run(argv: Sequence[str], env: Mapping[str, str], folder: Path) -> str
     except OSError as error:
         return str(error)
     try:
-        said, _ = await asyncio.wait_for(process.communicate(), _SECONDS)
+        async with asyncio.timeout(_SECONDS):
+            said, _ = await process.communicate()
     except TimeoutError:
         return f"it did not end within {_SECONDS:.0f} s"
     finally:

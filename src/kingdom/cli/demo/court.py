@@ -288,7 +288,8 @@ async def _running_court(site: CourtDemoSite, view: DemoView) -> AsyncIterator[N
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             try:
-                await asyncio.wait_for(process.wait(), _STOP_SECONDS)
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await process.wait()
             except TimeoutError:
                 os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()

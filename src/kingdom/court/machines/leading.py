@@ -148,7 +148,8 @@ class LeadKeeper:
     async def _copy_forever(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _LOOK_SECONDS)
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._wake.wait()
             self._wake.clear()
             try:
                 await self._copy()

@@ -71,7 +71,8 @@ async def run_inline(
             following = asyncio.create_task(_repeat(meanwhile, meanwhile_every)) if meanwhile is not None else None
             while not stopping.is_set():
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stopping.wait(), look_every)
+                    async with asyncio.timeout(look_every):
+                        await stopping.wait()
                 court.look()
             await court.stop()
             reason = reasons[0] if reasons else "stopped"

@@ -90,9 +90,7 @@ async def check_ready(context: Context) -> Ok[Ready]:
         "workflow store": context.parts.store.events(None, 0, 1),
         **{f"{name} bus": bus.depth() for name, bus in context.buses().items()},
     }
-    answers = await asyncio.gather(
-        *(asyncio.wait_for(one, _READY_SECONDS) for one in checks.values()), return_exceptions=True
-    )
+    answers = await asyncio.gather(*(_answer_soon(one) for one in checks.values()), return_exceptions=True)
     reasons = []
     for name, answer in zip(checks, answers, strict=True):
         if isinstance(answer, BaseException):
@@ -104,6 +102,11 @@ async def check_ready(context: Context) -> Ok[Ready]:
     if reasons:
         raise ApiError(503, "SYS_NOT_READY", "the server is not ready; see its log", reasons)
     return ok(Ready(checked=[*checks, "live events"]))
+
+
+async def _answer_soon(check: Awaitable[Any]) -> None:
+    async with asyncio.timeout(_READY_SECONDS):
+        await check
 
 
 @router.get("/metrics", operation_id="readMetrics", summary="Get Prometheus metrics", response_class=PlainTextResponse)

@@ -159,7 +159,8 @@ class BusSampler:
             except Exception as error:  # noqa: BLE001 - errors of the disk or database may be temporary
                 log.warning("cannot sample the buses, retrying: %s", error)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), self._every)
+                async with asyncio.timeout(self._every):
+                    await stopping.wait()
 
 
 class CourtViewState:
