@@ -34,12 +34,15 @@ $(READY): requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true  # on all cores
 	@touch $@
 
-# Each peer of the benchmark has an environment of its own: they need versions that we, or other peers, cannot have.
+# Each peer of the benchmark has an environment of its own: they need versions that we, or other peers, cannot have. A
+# peer that needs a newer Python than there is here is not measured.
+PYTHON_OF_oban := 3.12
 .tools/bench/%/.ready: requirements/bench/%.txt | $(READY)
-	@test -x $(@D)/bin/python || $(BIN)/python -m venv $(@D)
-	@echo "installing $* for the benchmark into $(@D) (once)"
-	@scripts/install $(@D)/bin/python $<
-	@touch $@
+	@python=$(BIN)/python; \
+	if [ -n "$(PYTHON_OF_$*)" ]; then python=$$($(BIN)/python -m scripts.pythons $(PYTHON_OF_$*)) || exit 0; fi; \
+	test -x $(@D)/bin/python || $$python -m venv $(@D); \
+	echo "installing $* for the benchmark into $(@D) (once)"; \
+	scripts/install $(@D)/bin/python $< && touch $@
 
 demo: $(READY)  ## See the system at work: the king is killed half way, nothing is lost
 	@$(BIN)/python -m kingdom demo
@@ -94,8 +97,9 @@ fmt: $(READY)  ## Format the code and mend what the linter can
 requirements: $(READY)  ## Compile the pinned requirements anew
 	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
 		--extra all --extra testing --upgrade pyproject.toml requirements/dev.in -o requirements/dev.txt
-	@for peer in $(PEERS); do $(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal \
-		--python-version 3.11 --upgrade requirements/bench/$$peer.in -o requirements/bench/$$peer.txt || exit 1; done
+	@$(foreach peer,$(PEERS),$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal \
+		--python-version $(or $(PYTHON_OF_$(peer)),3.11) --upgrade requirements/bench/$(peer).in \
+		-o requirements/bench/$(peer).txt &&) true
 	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
 		--upgrade requirements/release.in -o requirements/release.txt
 	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \

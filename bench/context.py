@@ -21,7 +21,7 @@ T = TypeVar("T")
 Mode = Literal["quick", "default", "full"]
 _PEER_PACKAGES = (
     "pgqueuer", "procrastinate", "psycopg", "persist-queue", "litequeue", "huey", "dirq", "dbos", "langgraph",
-    "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres", "faststream", "aiokafka",
+    "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres", "faststream", "aiokafka", "oban",
 )  # fmt: skip
 _PACKAGES = ("kingdom", "asyncpg", "confluent-kafka", *_PEER_PACKAGES)
 

@@ -42,6 +42,7 @@ class Contestant:
     measure: Measure
     note: str = ""
     timeout: float = 180.0
+    x: float | None = None  # where a chart puts it, when the contestants differ by a number
 
 
 @dataclass
@@ -52,6 +53,7 @@ class Outcome:
     note: str = ""
     reps: list[Figures | None] = field(default_factory=list)
     failure: str | None = None
+    x: float | None = None
 
     def values(self, metric: str) -> Values:
         return [None if figures is None else figures.get(metric) for figures in self.reps]
@@ -69,12 +71,15 @@ class Table:
     higher_is_better: bool = True
     note_title: str = "configuration"
     remarks: Sequence[str] = ()
+    x: str = ""  # what grows from row to row, when something does
 
 
 def race(contestants: Sequence[Contestant], reps: int, run: Run | None = None) -> list[Outcome]:
     """Measure everybody ``reps`` times, in turns. Whoever fails is not tried again, and the reason is kept."""
     run = run or in_child
-    outcomes = {contestant.name: Outcome(contestant.name, contestant.note) for contestant in contestants}
+    outcomes = {
+        contestant.name: Outcome(contestant.name, contestant.note, x=contestant.x) for contestant in contestants
+    }
     for rep in range(reps):
         first = rep % len(contestants)
         for contestant in (*contestants[first:], *contestants[:first]):

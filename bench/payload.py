@@ -1,4 +1,4 @@
-"""The event everybody carries: a JSON object of 300 bytes."""
+"""The event that all carry: a JSON object of 300 bytes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ TYPE: Final = "OrderAccepted"
 SIZE: Final = 300
 
 
-def payload(number: int) -> dict[str, Any]:
-    """Payload number ``number``; compact JSON of exactly ``SIZE`` bytes."""
+def payload(number: int, size: int = SIZE) -> dict[str, Any]:
+    """Payload number ``number``; compact JSON of exactly ``size`` bytes."""
     document: dict[str, Any] = {"orderAttemptId": number, "market": "KRW-BTC", "note": ""}
-    document["note"] = "x" * (SIZE - len(encode(document)))
+    document["note"] = "x" * (size - len(encode(document)))
     return document
 
 

@@ -136,6 +136,8 @@ def _table(table: Table) -> dict[str, Any]:
         "title": table.title,
         "unit": table.unit,
         "metric": table.metric,
+        "higherIsBetter": table.higher_is_better,
+        **({"x": table.x} if table.x else {}),
         "remarks": list(table.remarks),
         "rows": [_json_row(table, outcome, judged.get(outcome.name, [])) for outcome in table.outcomes],
     }
@@ -147,6 +149,7 @@ def _json_row(table: Table, outcome: Outcome, judged: list[Verdict]) -> dict[str
     return {
         "name": outcome.name,
         table.note_title: outcome.note,
+        **({} if outcome.x is None else {"x": outcome.x}),
         "values": list(values),
         **({} if figures is None else figures._asdict()),
         "notMeasured": outcome.failure,

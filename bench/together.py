@@ -8,36 +8,36 @@ from ctypes import c_long
 from time import monotonic
 from typing import Any
 
-from bench import ours, pg
+from bench import ours
 from bench.harness import Figures
 from bench.payload import STREAM, TYPE, payloads
+from bench.transports import Place
 from kingdom.bus import Envelope, Worker, connect
 
 _processes = multiprocessing.get_context("spawn")
 
 
-async def drain(server: str, count: int, *, processes: int, **options: Any) -> Figures:
-    """Fill a fresh table; let ``processes`` workers start together; take the time until the last of them is done."""
-    async with pg.fresh_schema(server) as schema:
-        url = ours.postgres_url(server, schema)
-        async with connect(url) as bus:
+async def drain(place: Place, count: int, processes: int) -> Figures:
+    """Fill a fresh bus; let ``processes`` workers start together; take the time until the last of them is done."""
+    async with place.fresh() as fresh:
+        async with connect(fresh.url) as bus:
             await bus.setup()
             await ours.fill(bus, payloads(count))
-        await pg.analyze(server, schema)
-        seconds = await asyncio.to_thread(_run_all, url, count, processes, options)
-        async with connect(url) as bus:
+        await fresh.filled()
+        seconds = await asyncio.to_thread(_run_all, fresh.url, count, processes)
+        async with connect(fresh.url) as bus:
             depth = (await bus.depth()).get(STREAM)
         left = depth.pending + depth.processing + depth.dead if depth else 0
         assert left == 0, f"{left} events are not DONE"
     return {"rate": count / seconds}
 
 
-def _run_all(url: str, count: int, processes: int, options: dict[str, Any]) -> float:
+def _run_all(url: str, count: int, processes: int) -> float:
     handled = _processes.Array(c_long, processes, lock=False)  # each process writes its own place only
     together = _processes.Barrier(processes)
     times: Any = _processes.SimpleQueue()
     children = [
-        _processes.Process(target=_work, args=(url, count, index, handled, together, times, options))
+        _processes.Process(target=_work, args=(url, count, index, handled, together, times))
         for index in range(processes)
     ]
     for child in children:
@@ -49,15 +49,13 @@ def _run_all(url: str, count: int, processes: int, options: dict[str, Any]) -> f
     return float(max(end for _, end in spans) - min(start for start, _ in spans))
 
 
-def _work(url: str, count: int, index: int, handled: Any, together: Any, times: Any, options: dict[str, Any]) -> None:
-    times.put(asyncio.run(_drain(url, count, index, handled, together, options)))
+def _work(url: str, count: int, index: int, handled: Any, together: Any, times: Any) -> None:
+    times.put(asyncio.run(_drain(url, count, index, handled, together)))
 
 
-async def _drain(
-    url: str, count: int, index: int, handled: Any, together: Any, options: dict[str, Any]
-) -> tuple[float, float]:
+async def _drain(url: str, count: int, index: int, handled: Any, together: Any) -> tuple[float, float]:
     async with connect(url) as bus:
-        worker = Worker(bus, STREAM, name=f"bench-{index}", signals=False, **options)
+        worker = Worker(bus, STREAM, name=f"bench-{index}", signals=False)
 
         @worker.on(TYPE)
         async def handle(_: Envelope) -> None:

@@ -14,6 +14,7 @@ CASES: Final = {
     "history": "history",
     "latency": "latency",
     "ordered": "ordered",
+    "growth": "growth",
     "kafka": "kafka",
     "sqlite": "sqlite",
     "files": "files",

@@ -29,6 +29,7 @@ def latency(context: Context) -> list[Table]:
         ),
         Contestant("PGQueuer", partial(Peer("pgqueuer", "latency"), server, count), "LISTEN, durable"),
         Contestant("Procrastinate", partial(Peer("procrastinate", "latency"), server, count), "LISTEN"),
+        Contestant("Oban", partial(Peer("oban", "latency"), server, count), "LISTEN, uvloop"),
     )
     titles = {
         "p50": ("Publish → handler start, p50", Bar("<=", 2.0, of="bare")),
@@ -58,6 +59,7 @@ def idle(context: Context) -> list[Table]:
             Contestant(_TRANSPORTS[2], partial(ours.local_idle, "files", folder, seconds)),
             Contestant("PGQueuer", partial(Peer("pgqueuer", "idle_cpu"), server, seconds)),
             Contestant("Procrastinate", partial(Peer("procrastinate", "idle_cpu"), server, seconds)),
+            Contestant("Oban", partial(Peer("oban", "idle_cpu"), server, seconds)),
         ],
         reps=context.pick(1, 3),
     )

@@ -10,6 +10,7 @@ from bench.bars import Bar
 from bench.context import Context
 from bench.harness import Contestant, Table
 from bench.peers import Peer
+from bench.transports import Place
 
 TITLE = "drain on PostgreSQL"
 
@@ -38,6 +39,7 @@ def one_process(context: Context) -> list[Table]:
             partial(procrastinate, server, few, concurrency=30),
             "concurrency 30, delete_jobs=successful, no LISTEN",
         ),
+        Contestant("Oban", partial(Peer("oban", "drain"), server, some, limit=1000), "limit 1000, uvloop, jobs kept"),
     )
     bars = [
         Bar(">=", 0.75, of="bare loop"),
@@ -50,17 +52,19 @@ def one_process(context: Context) -> list[Table]:
             "events/s",
             outcomes,
             bars={"kingdom": bars, "kingdom, batch 500": bars},
-            remarks=(f"{many:,} events (PGQueuer {some:,}, Procrastinate {few:,}), until the last verdict is written",),
+            remarks=(
+                f"{many:,} events (PGQueuer, Oban {some:,}, Procrastinate {few:,}), until the last verdict is written",
+            ),
         )
     ]
 
 
 def two_processes(context: Context) -> list[Table]:
     """Two workers of ours on one stream."""
-    server, many = context.postgres, context.pick(10_000, 60_000)
+    place, many = Place.of(context, "postgresql", "drain"), context.pick(10_000, 60_000)
     outcomes = context.race(
-        Contestant("one process", partial(together.drain, server, many, processes=1), "Worker(batch=100)"),
-        Contestant("two processes", partial(together.drain, server, many, processes=2), "Worker(batch=100) in each"),
+        Contestant("one process", partial(together.drain, place, many, 1), "Worker(batch=100)"),
+        Contestant("two processes", partial(together.drain, place, many, 2), "Worker(batch=100) in each"),
     )
     return [
         Table(

@@ -28,6 +28,7 @@ def batches(context: Context) -> list[Table]:
             partial(Peer("procrastinate", "publish_batches"), server, few, BATCH),
             "batch_defer_async",
         ),
+        Contestant("Oban", partial(Peer("oban", "publish_batches"), server, few, BATCH), "enqueue_many, uvloop"),
     )
     return [
         Table(
@@ -52,6 +53,7 @@ def singles(context: Context) -> list[Table]:
         Contestant("bare INSERT and kingdom", partial(turns.publish, server, many, size=1, turn=turn)),
         Contestant("PGQueuer", partial(Peer("pgqueuer", "publish_singles"), server, many), "enqueue"),
         Contestant("Procrastinate", partial(Peer("procrastinate", "publish_singles"), server, few), "defer_async"),
+        Contestant("Oban", partial(Peer("oban", "publish_singles"), server, many), "enqueue, uvloop"),
     )
     return [
         Table(
