@@ -31,6 +31,7 @@ from time import perf_counter
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
+from kingdom.base.interrupts import InterruptHandler
 from kingdom.bus.delivery import DeadVerdict, Delivery, RetryVerdict
 from kingdom.bus.envelope import check_stream, check_worker
 from kingdom.bus.errors import BusError, InvalidOption, StorageFull, TransportUnavailable
@@ -365,7 +366,7 @@ def _uninstall(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _has_default_handler(handler: object) -> bool:
-    """Return whether this is the default handler, or the one that asyncio.run() installs for SIGINT."""
-    if handler in (signal.SIG_DFL, signal.default_int_handler):
+    """Return whether this is the default handler, or one that only interrupts the running coroutine."""
+    if handler in (signal.SIG_DFL, signal.default_int_handler) or isinstance(handler, InterruptHandler):
         return True
     return getattr(getattr(handler, "func", None), "__qualname__", "") == "Runner._on_sigint"

@@ -87,13 +87,13 @@ def with_workflows(home: Path | None, store: str | None, action: Callable[[Workf
 
 def run_async(run: Callable[[], Awaitable[T]]) -> T:
     """Run a coroutine function, and report errors of all layers as a :class:`CommandError`."""
-    import asyncio
+    from kingdom.base import interrupts
 
     async def awaited() -> T:
         return await run()
 
     with errors_reported():
-        return asyncio.run(awaited())
+        return interrupts.run(awaited())
 
 
 # Homes
