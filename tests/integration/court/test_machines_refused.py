@@ -19,7 +19,10 @@ from kingdom.court.machines.lead import LeadTable
 from kingdom.court.machines.own_lead import OwnLead, holder_id, write_lead
 from kingdom.court.models import Task
 from kingdom.court.queues import TASKS, put_documents
+from kingdom.web.security.sessions import SessionStore
+from kingdom.web.security.tokens import TokenStore
 from tests.support.chamberlains import here, here_json
+from tests.support.command import kingdom
 
 OLD = "state/prompts/task-20260101-001.md"
 
@@ -99,6 +102,30 @@ async def seat(tmp_path: Path, postgres_url: str) -> AsyncIterator[Home]:
     (made.home.role("link") / "led.json").write_text('{"term": 1}')
     yield made.home
     await database.close()
+
+
+@pytest.mark.postgres
+async def test_a_removal_that_is_refused_on_a_machine_that_stands_by_leaves_nothing_to_complete(
+    seat: Home, tmp_path: Path, postgres_url: str
+) -> None:
+    spare, _ = await join_court(tmp_path / "spare", SharedQueues("spare", postgres_url, joined=False), force=False)
+    done = kingdom("forget", "--person", "ann", "--yes", KINGDOM_HOME=str(spare.home.root))
+    assert done.returncode == 1
+    assert "seat led the court last: do it there" in done.stderr
+    assert not (spare.home.state / "removal.json").exists()
+
+
+@pytest.mark.postgres
+async def test_a_person_with_a_token_is_removed_on_the_machine_that_led_last(seat: Home) -> None:
+    write_lead(seat, OwnLead(True, "seat", 1))
+    tokens = TokenStore(seat.root)
+    tokens.add("ann", "look")
+    SessionStore(seat.root, tokens).add(tokens.named("ann"), 3600)
+    write_lead(seat, OwnLead(False, "seat"))
+    done = kingdom("forget", "--person", "ann", "--yes", KINGDOM_HOME=str(seat.root))
+    assert done.returncode == 0, done.stderr
+    assert TokenStore(seat.root).list() == []
+    assert not (seat.state / "removal.json").exists()
 
 
 @pytest.mark.postgres
