@@ -17,6 +17,7 @@ from kingdom.court.machines.database import CourtDatabase
 from kingdom.court.machines.joining import create_first_machine, join_court
 from kingdom.court.machines.lead import LeadTable
 from kingdom.court.machines.own_lead import OwnLead, holder_id, write_lead
+from kingdom.court.machines.replica import is_shared
 from kingdom.court.models import Task
 from kingdom.court.queues import TASKS, put_documents
 from kingdom.web.security.sessions import SessionStore
@@ -80,6 +81,12 @@ def test_a_general_is_created_on_the_machine_that_leads(home: Home) -> None:
     write_lead(home, OwnLead(True, "spare", 3))
     assert here(*NEW_GENERAL, "--home", str(home.root)).returncode == 0
     assert home.general("gen-x").is_dir()
+
+
+def test_browsers_are_logged_in_at_one_machine_and_stay_so_when_files_are_copied() -> None:
+    assert not is_shared("state/web/sessions.json")
+    assert not is_shared("state/web/sessions-seen.json")
+    assert is_shared("state/web/tokens.json")
 
 
 # ── with a database ───────────────────────────────────────────────────────────────────────────────────────────────
