@@ -94,7 +94,7 @@ fmt: $(READY)  ## Format the code and mend what the linter can
 	$(BIN)/ruff check --quiet --fix .
 	$(BIN)/ruff format --quiet .
 
-requirements: $(READY)  ## Compile the pinned requirements anew
+requirements: $(READY)  ## Compile the pinned requirements again
 	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
 		--extra all --extra testing --upgrade pyproject.toml requirements/dev.in -o requirements/dev.txt
 	@$(foreach peer,$(PEERS),$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal \

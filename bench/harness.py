@@ -75,7 +75,7 @@ class Table:
 
 
 def race(contestants: Sequence[Contestant], reps: int, run: Run | None = None) -> list[Outcome]:
-    """Measure everybody ``reps`` times, in turns. Whoever fails is not tried again, and the reason is kept."""
+    """Measure everybody ``reps`` times, in turns. One that fails is not tried again, and the reason is kept."""
     run = run or in_child
     outcomes = {
         contestant.name: Outcome(contestant.name, contestant.note, x=contestant.x) for contestant in contestants

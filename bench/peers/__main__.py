@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main(module: str, function: str, descriptor: int) -> None:
     """Read the arguments, measure, and write figures and failure, one of which is null."""
-    if sys.platform == "linux":  # whoever waits for us may be killed, when we take too long
+    if sys.platform == "linux":  # the process that waits for us may be killed, when we take too long
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     arguments, options = pickle.load(sys.stdin.buffer)
     answer = taken(lambda: getattr(importlib.import_module(f"bench.peers.{module}"), function)(*arguments, **options))

@@ -124,14 +124,22 @@ class LogFile:
         self._searched = 0  # no newline between offset and here: the line is too long
 
     @classmethod
-    def at(cls, path: str, position: FilePosition) -> Self | None:
-        """Open ``path`` if it is the file that a cursor refers to; else return None."""
+    def at(cls, path: str, position: FilePosition, *, shorter: bool = False) -> Self | None:
+        """Open ``path`` if it is the file that a cursor refers to; else return None.
+
+        ``shorter``: if it lacks its last bytes, which were read before they were lost. It is opened at its end.
+        """
         try:
             file = cls(path, position.offset, position.sealed)
         except FileNotFoundError:
             return None
-        if same_head(file.fd, position.head, os.path.dirname(path)) and file.size() >= position.offset:
-            return file
+        if same_head(file.fd, position.head, os.path.dirname(path)):
+            if file.size() >= position.offset:
+                return file
+            if shorter:
+                file.offset = 0
+                file.skip_to_end()
+                return file
         file.close()
         return None
 
@@ -175,6 +183,12 @@ class LogFile:
             at += len(chunk)
         self._searched = at
         return None
+
+    def skip_to_end(self) -> None:
+        """Move behind the last whole line."""
+        size = self.size()
+        while (block := self.block(size)) or self.skip_overlong(size) is not None:
+            self.offset += len(block)
 
     def skip_before(self, since: float) -> None:
         """Move to the first line of a time or later, or some lines before it. Lines are roughly in order of time."""
@@ -245,7 +259,11 @@ class LogSequence:
         return Cursor(tuple(file.position for file in self.files), self._after)
 
     def resume(self, cursor: Cursor) -> None:
-        """Open the files that a cursor refers to. A missing one is reported, and reading continues after it."""
+        """Open the files that a cursor refers to. A missing one is reported, and reading continues after it.
+
+        Reading continues at the end of one that lost its last lines: a power cut took them, or the machine that led the
+        court died before the next one had them. They were read, as was everything before them.
+        """
         self._after = cursor.after
         seen = _wait_for_snapshot(self._path)
         for position in cursor.files:
@@ -253,6 +271,9 @@ class LogSequence:
                 before, seen = seen, _wait_for_snapshot(self._path)
                 if seen == before:
                     break  # otherwise it may have been rotated between the snapshot and the opening
+            if file is None and (file := self._find_shorter(position, seen)) is not None:
+                detail = f"the file has {file.size():,} bytes only; continuing at its end"
+                self._report(Problem("shrunk", file.path, position.offset, detail))
             if file is not None:
                 self.files.append(file)
             elif not position.sealed:
@@ -265,9 +286,7 @@ class LogSequence:
         self._after = seen.rotated[-1].name if seen.rotated else None
         if seen.live is not None:
             file = LogFile(str(self._path))
-            size = file.size()
-            while (block := file.block(size)) or file.skip_overlong(size) is not None:
-                file.offset += len(block)
+            file.skip_to_end()
             self.files.append(file)
 
     def skip_before(self, since: float) -> None:
@@ -372,6 +391,12 @@ class LogSequence:
             if file is not None:  # another one has its name since the snapshot
                 file.close()
         return None
+
+    def _find_shorter(self, position: FilePosition, seen: LogSnapshot) -> LogFile | None:
+        names = [self._path.name, *(rotated_file.name for rotated_file in reversed(seen.rotated))]
+        paths = (str(self._path.with_name(name)) for name in names if position.offset)
+        found = (LogFile.at(path, position, shorter=True) for path in paths)
+        return next((file for file in found if file is not None), None)
 
 
 _TS: Final = re.compile(rb'\{\s*"ts"\s*:\s*"([^"]{1,40})"')

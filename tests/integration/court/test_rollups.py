@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -19,49 +18,12 @@ from kingdom.court import backup
 from kingdom.court.chamberlain.cleanup import is_journal_read
 from kingdom.court.chamberlain.config import RetentionSection
 from kingdom.court.home import Home
-from kingdom.court.machines.replica import shared_files
-from kingdom.court.models import timestamp
-from kingdom.court.rollups.queries import StatsHistory, read_history, step_of
+from kingdom.court.rollups.queries import read_history, step_of
 from kingdom.court.rollups.reading import RollupRecorder, journal_position
-from kingdom.court.rollups.store import DAY, HOUR, MINUTE, QUARTER, RollupsUnavailable, rollups_copy_path, rollups_path
-from kingdom.journal import Journal, rotate
+from kingdom.court.rollups.store import DAY, HOUR, MINUTE, QUARTER, RollupsUnavailable, rollups_path
+from kingdom.journal import rotate
 from tests.support.chamberlains import START, Watched
-
-SEOUL = ZoneInfo("Asia/Seoul")
-WAITING = Depth(pending=1, oldest_pending_seconds=5.0)
-
-
-class Rolled:
-    """A home whose journal and ledger are rolled up."""
-
-    def __init__(self, root: Path, zone: ZoneInfo = SEOUL) -> None:
-        self.home = Home(root)
-        self.home.logs.mkdir(parents=True)
-        self.home.ledger.mkdir(parents=True)
-        self.zone = zone
-        self.now = START
-        self.journal = Journal(self.home.journal, lambda: self.now)
-        self.recorder = RollupRecorder(self.home, zone)
-
-    def ends(self, general: str, seconds: float) -> None:
-        data = {"task_id": "t", "status": "success", "duration_seconds": seconds}
-        self.journal.emit("task.completed", general, data)
-
-    def fails(self, general: str) -> None:
-        self.journal.emit("task.failed", general, {"task_id": "t", "error": "no", "retry_count": 0})
-
-    def spend(self, run: str, cost: float, general: str = "gen-pr", model: str | None = "opus") -> None:
-        ts = timestamp(self.now)
-        line = {"ts": ts, "run_id": run, "general": general, "model": model, "engine": "claude", "cost_usd": cost}
-        with (self.home.ledger / f"{ts[:7]}.jsonl").open("a") as file:
-            file.write(json.dumps({**line, "tokens": {"total": 1000}}) + "\n")
-
-    def record(self, **depths: Depth) -> None:
-        assert self.recorder.record(self.now, depths)
-
-    def ask(self, seconds: float, general: str | None = None) -> StatsHistory:
-        path = rollups_path(self.home)
-        return read_history(path, self.zone, self.now, self.now - seconds, general=general)
+from tests.support.rolled import SEOUL, Rolled
 
 
 @pytest.fixture
@@ -287,70 +249,3 @@ async def test_the_chamberlain_records_and_keeps_journals_until_they_are_rolled_
             store.execute("UPDATE positions SET place = ? WHERE source = 'journal'", (place,))
         store.close()
         assert not is_journal_read(court.home, section, court.now + 10 * DAY)
-
-
-def test_the_next_machine_that_leads_goes_on_with_the_roll_ups(rolled: Rolled, tmp_path: Path) -> None:
-    rolled.ends("gen-pr", 10.0)
-    rolled.spend("run-1", 0.5)
-    assert rotate(rolled.home.journal, datetime.fromtimestamp(rolled.now, UTC), max_bytes=1)
-    rolled.record(tasks=WAITING)
-    for old in rolled.home.logs.glob("events-*.log"):
-        old.unlink()  # as after its retention
-    rolled.now += DAY
-    rolled.fails("gen-pr")
-    assert rolled.recorder.record(rolled.now, {"tasks": WAITING}, shared=True)
-    rolled.fails("gen-pr")  # after the copy
-
-    other = _taken_over(rolled, tmp_path / "other")
-    other.record(tasks=WAITING)
-    other.ends("gen-pr", 10.0)
-    other.record(tasks=WAITING)
-    found = other.ask(7 * DAY).total
-    assert (found.completed, found.failed, found.cost_usd) == (2, 2, 0.5)
-
-    other.now += 3 * HOUR
-    other.ends("gen-pr", 10.0)
-    assert other.recorder.record(other.now, {"tasks": WAITING}, shared=True)
-    other.recorder.close()
-    rolled.now = other.now
-    for name in ("events.log", "rollups.copy"):
-        there = next(other.home.root.rglob(name))
-        shutil.copyfile(there, rolled.home.root / there.relative_to(other.home.root))
-    rolled.recorder.close()
-    rolled.record(tasks=WAITING)
-    assert (rolled.ask(7 * DAY).total.completed, rolled.ask(7 * DAY).total.failed) == (3, 2)
-
-
-def test_own_roll_ups_that_are_newer_than_the_copy_stay(rolled: Rolled) -> None:
-    rolled.ends("gen-pr", 10.0)
-    assert rolled.recorder.record(rolled.now, {"tasks": WAITING}, shared=True)
-    rolled.now += 60
-    rolled.fails("gen-pr")
-    assert rolled.recorder.record(rolled.now, {"tasks": WAITING}, shared=True), "no second copy within the hour"
-    rolled.journal.close()
-    rolled.home.journal.unlink()
-    rolled.recorder.close()
-    rolled.record(tasks=WAITING)
-    assert (rolled.ask(HOUR).total.completed, rolled.ask(HOUR).total.failed) == (1, 1)
-
-
-@pytest.mark.parametrize("damage", [b"", b"not a database at all, but longer than its header" * 40])
-def test_a_damaged_copy_is_not_used(rolled: Rolled, caplog: pytest.LogCaptureFixture, damage: bytes) -> None:
-    rolled.ends("gen-pr", 10.0)
-    assert rolled.recorder.record(rolled.now, {"tasks": WAITING}, shared=True)
-    rolled.recorder.close()
-    rollups_copy_path(rolled.home).write_bytes(damage)
-    rolled.record(tasks=WAITING)
-    assert rolled.ask(HOUR).total.completed == 1
-    assert ("the copy of the roll-ups is not used" in caplog.text) == bool(damage)
-
-
-def _taken_over(leader: Rolled, root: Path) -> Rolled:
-    """Another machine with the shared files of the one that led."""
-    leader.recorder.close()
-    other = Rolled(root, leader.zone)
-    other.now = leader.now
-    for path, _ in shared_files(leader.home):
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(leader.home.root / path, root / path)
-    return other

@@ -350,6 +350,29 @@ def test_a_file_that_was_emptied_is_read_from_its_start(court: Court):
     court.problems.clear()
 
 
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_file_that_lost_lines_which_were_read_is_read_from_its_end(court: Court, copied: bool, torn: bool):
+    """A power cut took them, or the machine with the reader has not got them from the one that wrote them."""
+    court.emit(*"12345")
+    reader = court.reader()
+    assert ids(reader) == [*"12345"]
+    reader.commit()
+    content = court.log.read_bytes()
+    left = b"".join(content.splitlines(keepends=True)[:3]) + (b'{"ts":"2026' if torn else b"")
+    court.journal.close()
+    if copied:
+        court.log.unlink()
+    court.log.write_bytes(left)
+    again = court.reader()
+    assert ids(again) == []
+    court.emit("6")
+    assert ids(again) == ["6"]
+    kinds = [problem.kind for problem in court.problems]
+    assert kinds == (["shrunk", "not-event"] if torn else ["shrunk"])
+    court.problems.clear()
+
+
 def test_a_file_removed_before_its_end_is_reported_and_the_rest_is_read(court: Court):
     court.emit("1", "2")
     reader = court.reader()

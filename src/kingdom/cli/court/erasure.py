@@ -248,6 +248,7 @@ async def _carry_out(court: Home, place: WorkflowHome, plan: RemovalPlan) -> Non
         _empty_feed(court)
 
     async with open_services(court) as services:
+        await services.lead.discard_copy()  # refused where another machine led last: then nothing must be completed
         store_plan(court, plan)
         await carry_out(services, plan, further)
 

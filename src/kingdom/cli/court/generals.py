@@ -90,10 +90,12 @@ def check(which: str | None, home: Path | None, json: bool) -> None:
 @json_option
 def new(name: str, hears: tuple[str, ...], engine: str, description: str, home: Path | None, json: bool) -> None:
     """Create a general in the court, to be edited."""
+    from kingdom.court.machines.capacity import require_lead
     from kingdom.court.packages.installer import check_package, create_general
 
     court = find_home(home)
     with errors_reported():
+        require_lead(court)
         folder = create_general(court, name, engine=engine, hears=hears, description=description)
     problems = check_package(folder, _engine_names())
     if json:

@@ -321,6 +321,8 @@ def clean(dry_run: bool, home: Path | None, yes: bool, json: bool) -> None:
 
     The times are in config/chamberlain.yaml. Files in use stay.
     """
+    from kingdom.court.machines.capacity import refuse_copy
+
     if dry_run:
         items = with_court(home, _expired_files)
         if json:
@@ -336,6 +338,8 @@ def clean(dry_run: bool, home: Path | None, yes: bool, json: bool) -> None:
         else:
             output.say("no file is past its retention time")
         return
+    with errors_reported():
+        refuse_copy(find_home(home))
     output.confirm("Remove all files that are past their retention time (kingdom clean --dry-run lists them)?", yes=yes)
     removed = with_court(home, _remove_expired)
     if json:
@@ -350,7 +354,7 @@ def _expired_document(item: ExpiredFile) -> dict[str, object]:
 
 async def _expired_files(services: Services) -> list[ExpiredFile]:
     cleaning, _ = _open_cleaning(services)
-    return [item async for item in cleaning.plan()]
+    return [item async for item in cleaning.plan(with_queues=_has_queues(services))]
 
 
 async def _remove_expired(services: Services) -> int:
@@ -362,7 +366,16 @@ async def _remove_expired(services: Services) -> int:
     was_read = await asyncio.to_thread(is_journal_read, services.home, section, services.clock())
     if not was_read:
         output.say("closed journal files stay: the chamberlain has not read them yet")
-    return sum([removed async for removed in cleaning.run(with_journal=was_read)])
+    runs = cleaning.run(with_journal=was_read, with_queues=_has_queues(services))
+    return sum([removed async for removed in runs])
+
+
+def _has_queues(services: Services) -> bool:
+    """Whether this machine cleans the queues: one that runs generals only does not know which tasks are in use."""
+    from kingdom.court.machines.capacity import load_machine
+
+    machine = load_machine(services.home)
+    return machine is None or not machine.joined
 
 
 def _open_cleaning(services: Services) -> tuple[Cleanup, RetentionSection]:

@@ -52,6 +52,7 @@ from kingdom.court.models import timestamp
 from kingdom.court.packages.installed import GeneralsCache, held_tasks
 from kingdom.court.queues import IdSequences, repair_hint, unusable_documents
 from kingdom.court.rollups.reading import RollupRecorder
+from kingdom.court.rollups.store import HOUR
 from kingdom.journal.catalog import SystemDocumentInvalid, SystemHealthChanged, SystemResourceWarning
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Chamberlain:
         self._memory: ChamberlainMemory
         self._caught_up = False
         self._rolled_up = False
+        self._copy_tried = 0.0
         self._depths: Mapping[str, Depth] = {}
         self._readings: Mapping[str, float] = {}
         self._tokens: TokenReading | None = None
@@ -157,9 +159,10 @@ class Chamberlain:
             await self._write_metrics(now)
         with warn.around("roll-ups"):
             self._rolled_up = False
-            lead = read_lead(self._home)
-            shared = lead is not None and lead.shared
-            self._rolled_up = await asyncio.to_thread(self._rollups.record, now, self._depths, shared=shared)
+            self._rolled_up = await asyncio.to_thread(self._rollups.record, now, self._depths)
+        if self._rolled_up and now - self._copy_tried >= HOUR:
+            with warn.around("copy of the roll-ups"):
+                await self._copy_rollups(now)
         if self._caught_up:
             with warn.around("daily report"):
                 self._report_days(config, now)
@@ -331,6 +334,15 @@ class Chamberlain:
         with (self._home.logs / METRICS_LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         write_json(stats_path(self._home), stats_document(self._memory.tally, now), durable=False)
+
+    async def _copy_rollups(self, now: float) -> None:
+        """Copy the roll-ups for another machine that may lead next."""
+        lead = read_lead(self._home)
+        if lead is not None and lead.shared:
+            self._copy_tried = now  # also if it fails, with a full disk for example
+            # First what was read: the position in the copy must not be ahead of the journal that goes with it.
+            await self._services.lead.save(self._home.journal, self._home.ledger)
+            await asyncio.to_thread(self._rollups.write_copy)
 
     def _report_days(self, config: ChamberlainConfig, now: float) -> None:
         memory = self._memory

@@ -89,7 +89,7 @@ class Cleanup:
             dead = max(days, self._section.invalid_days)
             yield await self._bus.purge(dead * DAY_SECONDS, stream=stream, dead=True, keep=keep)
 
-    async def plan(self) -> AsyncIterator[ExpiredFile]:
+    async def plan(self, *, with_queues: bool = True) -> AsyncIterator[ExpiredFile]:
         """Yield what :meth:`run` would remove, with the reason."""
         files = uses_files(self._bus)
         queues = _queue_rules(self._section.queue_days, self._section.invalid_days)
@@ -97,7 +97,7 @@ class Cleanup:
             async for batch in self._batches(rule):
                 for item in batch:
                     yield item
-        if not files:
+        if with_queues and not files:
             async for item in self._in_database({rule.folder[1:]: rule for rule in queues}):
                 yield item
 

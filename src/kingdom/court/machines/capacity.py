@@ -55,8 +55,21 @@ def require_lead(home: Home) -> None:
     replace those of this one.
     """
     refuse_joined(home)
-    if (leader := known_leader(home)) is not None:
-        raise NotLeading(f"{leader} leads the court, and this machine has a copy of its files: do it there")
+    refuse_copy(home)
+
+
+def refuse_copy(home: Home) -> None:
+    """Raise :class:`NotLeading` if another machine leads, or may since this one was stopped."""
+    leader = known_leader(home)
+    if leader is None:
+        return
+    machine = load_machine(home)
+    if machine is not None and leader == machine.name:
+        raise NotLeading(
+            f"{leader} gave the lead back when it was stopped, and another machine may have it: do it on the one that "
+            "leads (kingdom machines ls), or start this one first (kingdom up)"
+        )
+    raise NotLeading(f"{leader} leads the court, and this machine has a copy of its files: do it there")
 
 
 def refuse_joined(home: Home) -> None:

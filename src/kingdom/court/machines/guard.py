@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kingdom.court.errors import NotLeading
 from kingdom.court.machines.database import CourtDatabase
-from kingdom.court.machines.own_lead import holder_id, read_lead
+from kingdom.court.machines.own_lead import forget_lead, holder_id, read_lead
 from kingdom.court.machines.replica import Replica, shared_files
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class LeadGuard:
     async def discard_copy(self) -> None:
         """Remove the files of the court from the database. Raises :class:`NotLeading` if another machine led last."""
         await self._replica.discard()
+        forget_lead(self._home)  # this machine led last, and without the copy no other can lead
         shutil.rmtree(self._home.role("link") / "set-aside", ignore_errors=True)  # what was never sent goes too
 
     async def close(self) -> None:

@@ -60,7 +60,15 @@ _BATCH_FILES: Final = 200
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _ROOTS: Final = ("config", "memory", "state", "logs")
 _LOCAL_FOLDERS: Final = ("config/generals", "state/link", "state/supervisor", "state/slots", "workspace")
-_LOCAL_FILES: Final = frozenset({"config/machine.yaml", "state/web/token", "state/web/server.json"})
+_LOCAL_FILES: Final = frozenset(
+    {
+        "config/machine.yaml",
+        "state/web/token",
+        "state/web/server.json",
+        "state/web/sessions.json",  # of browsers, whose cookies are valid with the token of this machine only
+        "state/web/sessions-seen.json",
+    }
+)
 _LOCAL_NAMES: Final = frozenset({"heartbeat", ".lock", "supervisor.log", "system.log"})
 _LOCAL_ENDINGS: Final = (".lock", ".db", ".db-wal", ".db-shm", ".sock")
 

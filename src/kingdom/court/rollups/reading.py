@@ -65,18 +65,17 @@ class RollupRecorder:
         self._reader: Reader | None = None
         self._ledger: dict[str, int] = {}  # how much of each file was read
         self._minutes: dict[str, int] = {}
-        self._pruned = self._copied = 0.0
+        self._stored: Cursor | None = None  # the position in the journal that the store has
+        self._pruned = 0.0
 
-    def record(self, now: float, depths: Mapping[str, Depth] | None = None, *, shared: bool = False) -> bool:
+    def record(self, now: float, depths: Mapping[str, Depth] | None = None) -> bool:
         """Add new lines, and the age of the queues; return whether all lines are read.
-
-        ``shared``: another machine may lead the court next. It gets a copy, every hour.
 
         Raises :class:`kingdom.journal.JournalError` and :class:`RollupsUnavailable`. The next call then goes on after
         the last transaction.
         """
         try:
-            return self._record(now, depths or {}, shared=shared)
+            return self._record(now, depths or {})
         except BaseException as error:
             self.close()  # the readers are ahead of the store
             if isinstance(error, sqlite3.Error):
@@ -88,6 +87,19 @@ class RollupRecorder:
         """Whether the last call ended without an error."""
         return self._store is not None
 
+    def write_copy(self) -> None:
+        """Write a copy for the machine that leads next, after a call of :meth:`record` without an error.
+
+        That machine must have what was read of journal and ledger by then. Raises :class:`RollupsUnavailable` and
+        :class:`OSError`, which do not concern the roll-ups themselves.
+        """
+        assert self._store is not None, "recording"
+        path = rollups_copy_path(self._home)
+        try:
+            self._store.write_copy(path)
+        except sqlite3.Error as error:
+            raise RollupsUnavailable(f"{path} cannot be written: {error}") from error
+
     def close(self) -> None:
         """Close all files."""
         if self._reader is not None:
@@ -96,7 +108,7 @@ class RollupRecorder:
             self._store.close()
         self._reader = self._store = None
 
-    def _record(self, now: float, depths: Mapping[str, Depth], *, shared: bool) -> bool:
+    def _record(self, now: float, depths: Mapping[str, Depth]) -> bool:
         if self._store is None or self._reader is None:
             self._open()
         assert self._store is not None
@@ -108,12 +120,10 @@ class RollupRecorder:
             batch.queue_ages[_minute(now), stream] = (depth.oldest_pending_seconds, depth.pending)
         if batch != RollupBatch():
             self._store.add(batch, now)
+            self._stored = self._reader.cursor
         if now - self._pruned >= HOUR:
             self._store.prune(now)
             self._pruned = now
-        if shared and done and now - self._copied >= HOUR:
-            self._store.write_copy(rollups_copy_path(self._home))
-            self._copied = now
         return done
 
     def _open(self) -> None:
@@ -123,21 +133,21 @@ class RollupRecorder:
         self._store = RollupStore(rollups_path(self._home), self._zone)
         positions = self._store.positions()
         journal = positions.get(JOURNAL)
-        cursor = None if journal is None else Cursor.from_dict(json.loads(journal))
+        cursor = self._stored = None if journal is None else Cursor.from_dict(json.loads(journal))
         self._reader = Reader(self._home.journal, cursor=cursor, report=lambda problem: None)
         self._ledger = json.loads(positions.get(_LEDGER, "{}"))
 
     # ── the journal ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _read_journal(self, reader: Reader, batch: RollupBatch) -> bool:
-        before, until = reader.cursor, time.monotonic() + _STEP_SECONDS
+        until = time.monotonic() + _STEP_SECONDS
         done = True
         for records in reader.read_records():
             self._add_lines(records, batch)
             if time.monotonic() > until:
                 done = False
                 break
-        if reader.cursor != before:
+        if reader.cursor != self._stored:  # also when it was found to be behind the end
             batch.positions[JOURNAL] = json.dumps(reader.cursor.to_dict())
         return done
 
@@ -168,9 +178,14 @@ class RollupRecorder:
     # ── the ledger ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _read_ledger(self, store: RollupStore, batch: RollupBatch) -> bool:
-        """Read new lines of the ledger. Its files are appended to, and never rotated."""
+        """Read new lines of the ledger. Its files are appended to, and never rotated.
+
+        One that is shorter than before lost lines which were read: it is read from its end on.
+        """
         before, done, lines = dict(self._ledger), True, []
         for path in sorted(self._home.ledger.glob("[0-9][0-9][0-9][0-9]-[0-9][0-9].jsonl")):
+            if path.stat().st_size < self._ledger.get(path.name, 0):
+                self._ledger[path.name] = path.stat().st_size
             data = _new_bytes(path, self._ledger.get(path.name, 0))
             whole = data.rfind(b"\n") + 1
             if whole:

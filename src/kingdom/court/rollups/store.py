@@ -7,8 +7,9 @@ is no later step that could be interrupted, and a question is answered by a few 
 Days are those of the court's time zone when they were recorded; the others are of UTC. SQLite syncs its log before it
 overwrites the file, so a power cut may cost the last transactions, position included: they are read again.
 
-Machines of a court that may lead share ``rollups.copy``, made every hour by the one that leads. The next one goes on
-with it. The position in it holds for a copy of the journal, too, so each line counts once there as well.
+Machines of a court that may lead share ``rollups.copy``, made every hour by the one that leads, after what it has read
+is in the database. The next one goes on with it. The position in it holds for a copy of the journal, too, so each line
+counts once there as well.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "elsewhere": "This question was answered outside Slack, or is no longer needed.",
         "closed": "This question is already closed.",
         "stranger": "You may not answer: your id {user} is not in `slack.users` in config/envoy.yaml.",
-        "unlisted": "Sorry, <@{user}>, I may not work for you yet. Whoever runs this court can add your id {user} to "
-        "`slack.users` in config/envoy.yaml.",
+        "unlisted": "Sorry, <@{user}>, I may not work for you yet. The person who runs this court can add your id "
+        "{user} to `slack.users` in config/envoy.yaml.",
         "cut": "… (shortened; `kingdom trace {id}` shows the full text)",
         "more": "_Continued below, in the thread._",
         "nobody": "Nobody handles this: no general subscribes to `{type}`.",

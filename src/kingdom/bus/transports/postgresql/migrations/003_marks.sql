@@ -1,9 +1,9 @@
 -- The columns that the indexes look at are written by our own statements, not generated, and the states are not checked
--- by a constraint: PostgreSQL reads and plans those expressions anew for each statement, which an INSERT of one event
+-- by a constraint: PostgreSQL reads and plans those expressions again for each statement, which an INSERT of one event
 -- pays in full. Dropping the expressions keeps the values and rewrites nothing.
 --
--- Whoever changes `status` by hand need not know of them: what does not fit is put right by a trigger. Its conditions
--- are such that our own statements never call it.
+-- A person who changes `status` by hand need not know of them: what does not fit is put right by a trigger. Its
+-- conditions are such that our own statements never call it.
 ALTER TABLE outbox_event
     ALTER COLUMN finished DROP EXPRESSION,
     ALTER COLUMN dead DROP EXPRESSION,

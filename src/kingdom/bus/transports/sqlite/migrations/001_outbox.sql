@@ -63,7 +63,7 @@ CREATE TABLE inbox_event (
 CREATE INDEX inbox_event_received ON inbox_event (received_at);
 
 -- Order. Of each aggregate at most one unfinished event, the first, is not blocked; none is while a dead event before
--- it keeps the aggregate parked. Triggers keep it so, whoever writes: our statements, a caller's transaction, a person.
+-- it keeps the aggregate parked. Triggers keep it so for each writer: our statements, a caller's transaction, a person.
 --
 -- Rejected: finding the heads in each claim. A loose scan over the aggregates costs as much as there are aggregates
 -- with something to do; an anti-join over the waiting events costs as much as one aggregate has waiting.
