@@ -1,4 +1,4 @@
-"""Draining a filled table: the bare loop, Kingdom, PGQueuer, Procrastinate; and two processes of ours against one."""
+"""Draining a filled table: the bare loop, Kingdom and the peers; and two processes of ours against one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.bare import postgres as bare
 from bench.bars import Bar
 from bench.context import Context
 from bench.harness import Contestant, Table
-from bench.peers import Peer
+from bench.peers import Peer, river
 
 TITLE = "drain on PostgreSQL"
 
@@ -38,6 +38,11 @@ def one_process(context: Context) -> list[Table]:
             partial(procrastinate, server, few, concurrency=30),
             "concurrency 30, delete_jobs=successful, no LISTEN",
         ),
+        Contestant(
+            "River",
+            partial(river.drain, server, some),
+            "Go, all cores in one process; as its own benchmark: MaxWorkers 2000, FetchCooldown 2 ms",
+        ),
     )
     bars = [
         Bar(">=", 0.75, of="bare loop"),
@@ -50,7 +55,9 @@ def one_process(context: Context) -> list[Table]:
             "events/s",
             outcomes,
             bars={"kingdom": bars, "kingdom, batch 500": bars},
-            remarks=(f"{many:,} events (PGQueuer {some:,}, Procrastinate {few:,}), until the last verdict is written",),
+            remarks=(
+                f"{many:,} events (PGQueuer, River {some:,}, Procrastinate {few:,}), until the last verdict is written",
+            ),
         )
     ]
 

@@ -8,7 +8,7 @@ from bench import turns
 from bench.bars import Bar
 from bench.context import Context
 from bench.harness import Contestant, Figures, Outcome, Table
-from bench.peers import Peer
+from bench.peers import Peer, river
 
 TITLE = "publish on PostgreSQL"
 BATCH = 1000
@@ -28,6 +28,7 @@ def batches(context: Context) -> list[Table]:
             partial(Peer("procrastinate", "publish_batches"), server, few, BATCH),
             "batch_defer_async",
         ),
+        Contestant("River", partial(river.publish_batches, server, many, BATCH), "Go; InsertManyFast (COPY)"),
     )
     return [
         Table(
@@ -52,6 +53,7 @@ def singles(context: Context) -> list[Table]:
         Contestant("bare INSERT and kingdom", partial(turns.publish, server, many, size=1, turn=turn)),
         Contestant("PGQueuer", partial(Peer("pgqueuer", "publish_singles"), server, many), "enqueue"),
         Contestant("Procrastinate", partial(Peer("procrastinate", "publish_singles"), server, few), "defer_async"),
+        Contestant("River", partial(river.publish_singles, server, many), "Go; Insert, NOTIFY at most each 100 ms"),
     )
     return [
         Table(
