@@ -16,6 +16,7 @@ MEMORY := $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')"
 IN_MEMORY := $(if $(MEMORY),TMPDIR=$(MEMORY))
 KEEP_FAILED := -o tmp_path_retention_policy=failed -o tmp_path_retention_count=1
 PEERS := $(patsubst requirements/bench/%.txt,%,$(wildcard requirements/bench/*.txt))
+GO_PEERS := $(patsubst bench/peers/%/go.mod,%,$(wildcard bench/peers/*/go.mod))
 
 # Tests start thousands of processes. Each would compile the whole package for itself.
 unexport PYTHONDONTWRITEBYTECODE
@@ -43,6 +44,12 @@ PYTHON_OF_oban := 3.12
 	test -x $(@D)/bin/python || $$python -m venv $(@D); \
 	echo "installing $* for the benchmark into $(@D) (once)"; \
 	scripts/install $(@D)/bin/python $< && touch $@
+
+# Those in Go are programs of ours. Without Go, or when one cannot be built, the benchmark goes on: it is not measured.
+.tools/bench/%/bench: bench/peers/%/main.go bench/peers/%/go.mod bench/peers/%/go.sum
+	@if ! command -v go >/dev/null; then echo "there is no go: $* is not measured"; else \
+		echo "building $* for the benchmark into $(@D) (once)"; \
+		go build -C $(<D) -buildvcs=false -o $(abspath $@) . || echo "$* cannot be built: it is not measured"; fi
 
 demo: $(READY)  ## See the system at work: the king is killed half way, nothing is lost
 	@$(BIN)/python -m kingdom demo
@@ -74,7 +81,7 @@ chaos: $(READY)  ## The full crash campaign (500 kills); CHAOS_SEED=N repeats a 
 certificate: $(READY) components  ## Walks, campaigns and escapes of a commit, on one page (artifacts/certificate.md); about two hours
 	$(BIN)/python -m tests.certificate $(ARGS)
 
-bench: $(READY) $(PEERS:%=.tools/bench/%/.ready)  ## Measure beside the peers; results as a table and in artifacts/bench.json
+bench: $(READY) $(PEERS:%=.tools/bench/%/.ready) $(GO_PEERS:%=.tools/bench/%/bench)  ## Measure beside the peers; results as a table and in artifacts/bench.json
 	$(BIN)/python -m bench $(ARGS)
 
 docs: $(READY)  ## Build the documentation as a static site, into artifacts/docs; `kingdom docs` opens it

@@ -9,7 +9,7 @@ from bench.bare import postgres as bare
 from bench.bars import Bar
 from bench.context import Context
 from bench.harness import Contestant, Table, side_by_side
-from bench.peers import Peer
+from bench.peers import Peer, river
 
 TITLE = "idle latency and idle cost"
 _TRANSPORTS = ("kingdom, postgresql", "kingdom, sqlite", "kingdom, files")
@@ -30,6 +30,7 @@ def latency(context: Context) -> list[Table]:
         Contestant("PGQueuer", partial(Peer("pgqueuer", "latency"), server, count), "LISTEN, durable"),
         Contestant("Procrastinate", partial(Peer("procrastinate", "latency"), server, count), "LISTEN"),
         Contestant("Oban", partial(Peer("oban", "latency"), server, count), "LISTEN, uvloop"),
+        Contestant("River", partial(river.latency, server, count), "Go; LISTEN, FetchCooldown 1 ms on both sides"),
     )
     titles = {
         "p50": ("Publish → handler start, p50", Bar("<=", 2.0, of="bare")),
@@ -60,6 +61,7 @@ def idle(context: Context) -> list[Table]:
             Contestant("PGQueuer", partial(Peer("pgqueuer", "idle_cpu"), server, seconds)),
             Contestant("Procrastinate", partial(Peer("procrastinate", "idle_cpu"), server, seconds)),
             Contestant("Oban", partial(Peer("oban", "idle_cpu"), server, seconds)),
+            Contestant("River", partial(river.idle_cpu, server, seconds), "Go; as for latency"),
         ],
         reps=context.pick(1, 3),
     )

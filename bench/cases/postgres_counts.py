@@ -10,7 +10,7 @@ from bench.bare import postgres as bare
 from bench.bars import Bar
 from bench.context import Context
 from bench.harness import Contestant, Table
-from bench.peers import Peer
+from bench.peers import Peer, river
 
 TITLE = "statements and WAL for each event on PostgreSQL"
 
@@ -28,6 +28,9 @@ def count(context: Context) -> list[Table]:
             "Procrastinate",
             partial(Peer("procrastinate", "drain"), server, few, concurrency=30, watch=watch),
             "concurrency 30",
+        ),
+        Contestant(
+            "River", partial(river.drain, server, count, watch=watch), "Go; MaxWorkers 2000, FetchCooldown 2 ms"
         ),
         reps=min(context.reps, 2),  # counts hardly vary
     )

@@ -1,4 +1,4 @@
-"""Draining a filled table: the bare loop, Kingdom, PGQueuer, Procrastinate; and two processes of ours against one."""
+"""Draining a filled table: the bare loop, Kingdom and the peers; and two processes of ours against one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.bare import postgres as bare
 from bench.bars import Bar
 from bench.context import Context
 from bench.harness import Contestant, Table
-from bench.peers import Peer
+from bench.peers import Peer, river
 from bench.transports import Place
 
 TITLE = "drain on PostgreSQL"
@@ -40,6 +40,11 @@ def one_process(context: Context) -> list[Table]:
             "concurrency 30, delete_jobs=successful, no LISTEN",
         ),
         Contestant("Oban", partial(Peer("oban", "drain"), server, some, limit=1000), "limit 1000, uvloop, jobs kept"),
+        Contestant(
+            "River",
+            partial(river.drain, server, some),
+            "Go, all cores in one process; as its own benchmark: MaxWorkers 2000, FetchCooldown 2 ms",
+        ),
     )
     bars = [
         Bar(">=", 0.75, of="bare loop"),
@@ -53,7 +58,7 @@ def one_process(context: Context) -> list[Table]:
             outcomes,
             bars={"kingdom": bars, "kingdom, batch 500": bars},
             remarks=(
-                f"{many:,} events (PGQueuer, Oban {some:,}, Procrastinate {few:,}), until the last verdict is written",
+                f"{many:,} events (Procrastinate {few:,}, the other peers {some:,}), until the last verdict is written",
             ),
         )
     ]

@@ -8,7 +8,7 @@ from bench import turns
 from bench.bars import Bar
 from bench.context import Context
 from bench.harness import Contestant, Figures, Outcome, Table
-from bench.peers import Peer
+from bench.peers import Peer, river
 
 TITLE = "publish on PostgreSQL"
 BATCH = 1000
@@ -29,6 +29,7 @@ def batches(context: Context) -> list[Table]:
             "batch_defer_async",
         ),
         Contestant("Oban", partial(Peer("oban", "publish_batches"), server, few, BATCH), "enqueue_many, uvloop"),
+        Contestant("River", partial(river.publish_batches, server, many, BATCH), "Go; InsertManyFast (COPY)"),
     )
     return [
         Table(
@@ -54,6 +55,7 @@ def singles(context: Context) -> list[Table]:
         Contestant("PGQueuer", partial(Peer("pgqueuer", "publish_singles"), server, many), "enqueue"),
         Contestant("Procrastinate", partial(Peer("procrastinate", "publish_singles"), server, few), "defer_async"),
         Contestant("Oban", partial(Peer("oban", "publish_singles"), server, many), "enqueue, uvloop"),
+        Contestant("River", partial(river.publish_singles, server, many), "Go; Insert, NOTIFY at most each 100 ms"),
     )
     return [
         Table(
