@@ -158,10 +158,10 @@ async def test_an_engine_that_was_replaced_writes_nothing_and_stops_its_agents(
         await command_handlers(parts)["StartWorkflow"](workflow_id)
         await wait_for_file(gate.with_name("gate.waits"))
         pid = int(gate.with_name("gate.waits").read_text())
-        await end_lease(postgres_url, a)
         async with running_machine(b, postgres_url) as (other, _):
             async with asyncio.timeout(30):
                 while (await works_of(other, workflow_id))["one"].attempt == 1:
+                    await end_lease(postgres_url, a)  # again and again: it is renewed until the other has seen it
                     await asyncio.sleep(0.02)
             with pytest.raises(EngineReplaced):
                 await start_workflow(parts, await create(other, remote, runs("one", "true")))
