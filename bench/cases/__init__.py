@@ -26,6 +26,7 @@ CASES: Final = {
     "court-latency": "court_latency",
     "court-idle": "court_idle",
     "machines": "machines",
+    "scale": "scale",
     "sentinel-idle": "sentinel_idle",
     "agents": "agents",
     "workflow": "workflow",
