@@ -91,6 +91,17 @@ async def create_database(server: str, *, log_statements: bool) -> str:
     return name
 
 
+@contextlib.asynccontextmanager
+async def fresh_database(server: str) -> AsyncIterator[str]:
+    """The URL of an empty database, dropped afterwards, also when somebody is still connected."""
+    name = await create_database(server, log_statements=False)
+    try:
+        await execute(server, "CHECKPOINT")
+        yield in_database(server, name)
+    finally:
+        await execute(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
 class ServerCounts:
     """A watch that counts, on the server's side, the statements and the bytes of WAL that some work costs.
 

@@ -1,8 +1,8 @@
-"""The engine of workflows: what it costs from one query to the next, beside DBOS, LangGraph and a bare transaction."""
+"""The engine of workflows: what it costs from one query to the next, beside peers and a bare transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from bench.bare import steps as bare
 from bench.bars import Bar
 from bench.context import Context
 from bench.harness import Contestant, Figures, Outcome, Table
-from bench.peers import Peer
+from bench.peers import Peer, temporal
 from bench.repositories import make_repository
 
 TITLE = "workflows, from one query to the next"
@@ -36,13 +36,31 @@ def sqlite(context: Context) -> list[Table]:
         "WAL by hand, FULL; @DBOS.step",
         "AsyncSqliteSaver, sync; WAL, FULL",
     )
-    return _steps(context, "SQLite", folder, bare.sqlite, "sqlite", notes, 1.0)
+    return _steps(context, "SQLite", folder, bare.sqlite, "sqlite", notes, 1.0, ())
 
 
 def postgres(context: Context) -> list[Table]:
     """On PostgreSQL, with ``synchronous_commit`` on."""
     notes = ("UPDATE + INSERT, asyncpg, prepared", "@DBOS.step", "AsyncPostgresSaver, sync")
-    return _steps(context, "PostgreSQL", context.postgres, bare.postgres, "postgres", notes, 0.5)
+    server, count = context.postgres, _count(context)
+    more = (
+        Contestant(
+            "Temporal",
+            partial(temporal.activities, server, count),
+            "activities, eager, 10,000 polls/s allowed; Go, server and worker in one process, all cores",
+        ),
+        Contestant(
+            "Temporal, local activities",
+            partial(temporal.local_activities, server, count),
+            "not durable before the next begins: recorded together, at the end of a task",
+        ),
+    )
+    return _steps(context, "PostgreSQL", server, bare.postgres, "postgres", notes, 0.5, more)
+
+
+def _count(context: Context) -> int:
+    """How many steps are measured."""
+    return context.pick(100, 400)
 
 
 def _steps(
@@ -53,8 +71,9 @@ def _steps(
     peer: str,
     notes: tuple[str, str, str],
     bar: float,
+    more: Sequence[Contestant],
 ) -> list[Table]:
-    count = context.pick(100, 400)
+    count = _count(context)
     outcomes = context.race(
         Contestant("bare transaction", partial(least, place, count), notes[0]),
         Contestant(
@@ -67,6 +86,7 @@ def _steps(
         ),
         Contestant(_DBOS, partial(Peer("dbos", peer), place, count), notes[1]),
         Contestant("LangGraph", partial(Peer("langgraph", peer), place, count), notes[2]),
+        *more,
     )
     bare_one, works, long, *peers = outcomes
     within = Outcome(_OURS, f"query to query within a Work of {_FEW_TASKS} tasks", _within(works), works.failure)
