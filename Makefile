@@ -48,7 +48,7 @@ PYTHON_OF_oban := 3.12
 # Those in Go are programs of ours. Without Go, or when one cannot be built, the benchmark goes on: it is not measured.
 .tools/bench/%/bench: bench/peers/%/main.go bench/peers/%/go.mod bench/peers/%/go.sum
 	@if ! command -v go >/dev/null; then echo "there is no go: $* is not measured"; else \
-		echo "building $* for the benchmark into $(@D) (once)"; \
+		echo "building $* for the benchmark into $(@D) (once; Temporal takes a quarter of an hour)"; \
 		go build -C $(<D) -buildvcs=false -o $(abspath $@) . || echo "$* cannot be built: it is not measured"; fi
 
 demo: $(READY)  ## See the system at work: the king is killed half way, nothing is lost
