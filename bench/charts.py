@@ -22,6 +22,7 @@ FOLDER: Final = ROOT / "docs" / "images"
 
 _WIDTH: Final = 760
 _MARGIN: Final = 24
+_CHARACTER: Final = 8  # the width of one, at most on average; fonts differ
 _STYLE: Final = """
 text { font: 13px system-ui, sans-serif; fill: #1b222b }
 .title { font-size: 16px; font-weight: 600 } .note { font-size: 12px; fill: #56616e } .end { text-anchor: end }
@@ -164,7 +165,7 @@ def _page(title: str, note: str, parts: Iterable[str], height: int) -> str:
 
 
 def _bars(rows: Sequence[dict[str, Any]], unit: str) -> Iterator[str]:
-    names = 190
+    names = 8 + _CHARACTER * max(len(row["name"]) for row in rows)
     most = max(row["high"] for row in rows)
     scale = (_WIDTH - 2 * _MARGIN - names - 90) / most
     for number, row in enumerate(rows):

@@ -37,10 +37,19 @@ def test_a_bar_is_as_long_as_the_median(tmp_path: Path) -> None:
     theirs = Outcome("peer", "", [{"rate": 100.0}])
     chart = ET.fromstring(_BARS.draw(results(tmp_path, drained(ours, theirs))))
     widths = {rect.get("class"): float(rect.get("width", "0")) for rect in chart.iter(f"{_SVG}rect")}
-    assert widths["ours"] == pytest.approx(3 * widths["peer"], abs=0.2)
+    assert widths["ours"] == pytest.approx(3 * widths["peer"], abs=0.3)
     texts = [text.text for text in chart.iter(f"{_SVG}text")]
     assert texts[:2] == ["Events <a second> & more", "events/s, more is better; 2 cores, median of 3 runs"]
     assert texts[2:] == ["kingdom", "300", "peer", "100"]
+
+
+def test_there_is_room_for_the_longest_name(tmp_path: Path) -> None:
+    rows = [Outcome(name, "", [{"rate": 1.0}]) for name in ("bare", "a peer with a name that is as long as this")]
+    chart = ET.fromstring(_BARS.draw(results(tmp_path, drained(*rows))))
+    ends = {text.text: float(text.get("x", "0")) for text in chart.iter(f"{_SVG}text") if text.get("class") == "end"}
+    assert all(end - 8 * len(name) >= 0 for name, end in ends.items() if name)
+    (first, second) = (float(rect.get("x", "0")) for rect in chart.iter(f"{_SVG}rect") if rect.get("class") != "page")
+    assert first == second == ends["bare"] + 8
 
 
 def test_what_was_not_measured_has_no_bar(tmp_path: Path) -> None:
