@@ -21,8 +21,8 @@ T = TypeVar("T")
 Mode = Literal["quick", "default", "full"]
 _PEER_PACKAGES = (
     "pgqueuer", "procrastinate", "psycopg", "persist-queue", "litequeue", "huey", "dirq", "dbos", "langgraph",
-    "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres", "faststream", "aiokafka", "oban",
-    "github.com/riverqueue/river", "github.com/jackc/pgx/v5", "go.temporal.io/server", "go.temporal.io/sdk",
+    "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres", "faststream", "faststream-outbox", "aiokafka",
+    "oban", "github.com/riverqueue/river", "github.com/jackc/pgx/v5", "go.temporal.io/server", "go.temporal.io/sdk",
 )  # fmt: skip
 _PACKAGES = ("kingdom", "asyncpg", "confluent-kafka", *_PEER_PACKAGES)
 

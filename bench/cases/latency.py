@@ -30,6 +30,7 @@ def latency(context: Context) -> list[Table]:
         Contestant("PGQueuer", partial(Peer("pgqueuer", "latency"), server, count), "LISTEN, durable"),
         Contestant("Procrastinate", partial(Peer("procrastinate", "latency"), server, count), "LISTEN"),
         Contestant("Oban", partial(Peer("oban", "latency"), server, count), "LISTEN, uvloop"),
+        Contestant("FastStream outbox", partial(Peer("faststream_outbox", "latency"), server, count), "LISTEN"),
         Contestant("River", partial(river.latency, server, count), "Go; LISTEN, FetchCooldown 1 ms on both sides"),
     )
     titles = {
@@ -61,6 +62,7 @@ def idle(context: Context) -> list[Table]:
             Contestant("PGQueuer", partial(Peer("pgqueuer", "idle_cpu"), server, seconds)),
             Contestant("Procrastinate", partial(Peer("procrastinate", "idle_cpu"), server, seconds)),
             Contestant("Oban", partial(Peer("oban", "idle_cpu"), server, seconds)),
+            Contestant("FastStream outbox", partial(Peer("faststream_outbox", "idle_cpu"), server, seconds)),
             Contestant("River", partial(river.idle_cpu, server, seconds), "Go; as for latency"),
         ],
         reps=context.pick(1, 3),

@@ -41,6 +41,11 @@ def one_process(context: Context) -> list[Table]:
         ),
         Contestant("Oban", partial(Peer("oban", "drain"), server, some, limit=1000), "limit 1000, uvloop, jobs kept"),
         Contestant(
+            "FastStream outbox",
+            partial(Peer("faststream_outbox", "drain"), server, some, workers=10),
+            "10 workers, fetches 1000, deletes 100 at a time",
+        ),
+        Contestant(
             "River",
             partial(river.drain, server, some),
             "Go, all cores in one process; as its own benchmark: MaxWorkers 2000, FetchCooldown 2 ms",

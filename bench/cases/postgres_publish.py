@@ -29,6 +29,11 @@ def batches(context: Context) -> list[Table]:
             "batch_defer_async",
         ),
         Contestant("Oban", partial(Peer("oban", "publish_batches"), server, few, BATCH), "enqueue_many, uvloop"),
+        Contestant(
+            "FastStream outbox",
+            partial(Peer("faststream_outbox", "publish_batches"), server, many, BATCH),
+            "publish_batch",
+        ),
         Contestant("River", partial(river.publish_batches, server, many, BATCH), "Go; InsertManyFast (COPY)"),
     )
     return [
@@ -55,6 +60,9 @@ def singles(context: Context) -> list[Table]:
         Contestant("PGQueuer", partial(Peer("pgqueuer", "publish_singles"), server, many), "enqueue"),
         Contestant("Procrastinate", partial(Peer("procrastinate", "publish_singles"), server, few), "defer_async"),
         Contestant("Oban", partial(Peer("oban", "publish_singles"), server, many), "enqueue, uvloop"),
+        Contestant(
+            "FastStream outbox", partial(Peer("faststream_outbox", "publish_batches"), server, few, 1), "publish"
+        ),
         Contestant("River", partial(river.publish_singles, server, many), "Go; Insert, NOTIFY at most each 100 ms"),
     )
     return [
