@@ -63,10 +63,7 @@ class Peer:
             answered = answer.read()
         if not answered:
             raise NotMeasured(f"its process ended with exit code {process.returncode}")
-        figures, failure = json.loads(answered)
-        if failure is not None:
-            raise NotMeasured(failure)
-        return dict(figures)
+        return _figures_in(answered)
 
 
 @dataclass(frozen=True)
@@ -106,10 +103,14 @@ class Program:
         answered = await self.process.stdout.readline()
         if not answered:
             raise NotMeasured(f"its process ended with exit code {await self.process.wait()}")
-        figures, failure = json.loads(answered)
-        if failure is not None:
-            raise NotMeasured(failure)
-        return dict(figures)
+        return _figures_in(answered)
+
+
+def _figures_in(answered: bytes) -> Figures:
+    figures, failure = json.loads(answered)
+    if failure is not None:
+        raise NotMeasured(failure)
+    return dict(figures)
 
 
 def installed_versions() -> Iterator[tuple[str, str]]:
