@@ -36,7 +36,6 @@ TITLE = "a large court: machines and generals"
 _SIZES = ((1, 10), (3, 30), (10, 100), (100, 1_000))
 _CONNECTIONS = 5_000
 _PROCESSES = 2  # that simulate machines
-_READY_SECONDS = 120.0
 
 
 @dataclass
@@ -45,9 +44,6 @@ class _Simulation:
 
     processes: list[subprocess.Popen[str]]
     claimed: dict[str, float]
-
-    def cpu(self) -> float:
-        return sum(cpu_seconds(process.pid) for process in self.processes)
 
 
 def grow(context: Context) -> list[Table]:
@@ -70,7 +66,7 @@ def grow(context: Context) -> list[Table]:
     return [
         Table(title, unit, outcomes, metric=metric, higher_is_better=metric == "rate", remarks=remarks, x="generals")
         for metric, title, unit, remarks in (
-            ("rate", f"{events:,} events", "events/s", ("From the first task made to the last event completed",)),
+            ("rate", f"{events:,} events", "events/s", ("From the first event put in to the last completed",)),
             ("p50", "From an event to its claim on its machine, p50", "ms", (f"{looks} events, one at a time",)),
             ("p99", "From an event to its claim on its machine, p99", "ms", ()),
             ("king", "Processor time of the king", "ms/event", ()),
