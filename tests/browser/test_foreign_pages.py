@@ -13,6 +13,7 @@ from playwright.async_api import Browser, BrowserContext, async_playwright
 
 from kingdom.web.security import login_link
 from tests.support.browser import FLAGS, chromium
+from tests.support.serving import listening
 from tests.support.web import TOKEN, Served, served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -76,11 +77,9 @@ async def attackers_page(web: Served) -> AsyncIterator[int]:
             pass
         writer.write(answer)
         await writer.drain()
-        writer.close()
 
-    server = await asyncio.start_server(give, "127.0.0.1", 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+    async with listening(give) as listener:
+        yield listener.port
 
 
 @pytest.fixture

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from tests.support.serving import listening
 
 
 class Wire:
@@ -77,10 +80,5 @@ async def wire_to(url: str, folder: Path) -> AsyncIterator[Wire]:
     socket = Path(query["host"]) / ".s.PGSQL.5432"
     wire = Wire()
     wire.url = urlunsplit(parts._replace(query=urlencode({**query, "host": str(folder)})))
-    serving = await asyncio.start_unix_server(
-        lambda reader, writer: wire.serve(str(socket), reader, writer), folder / ".s.PGSQL.5432"
-    )
-    try:
+    async with listening(partial(wire.serve, str(socket)), folder / ".s.PGSQL.5432"):
         yield wire
-    finally:
-        serving.close()

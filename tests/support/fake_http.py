@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+from tests.support.serving import listen
 
 
 @dataclass
@@ -46,17 +47,12 @@ class FakeServer:
         self.before: Callable[[Request], None] = lambda request: None
 
     async def __aenter__(self) -> Any:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        self._connections: set[asyncio.StreamWriter] = set()
+        self._listener = await listen(self._serve)
+        self.url = f"http://127.0.0.1:{self._listener.port}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for writer in self._connections:
-            writer.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._server.wait_closed(), 5)
+        await self._listener.close()
 
     def fail(self, match: str, status: int, times: int = 1, body: Any = None, **headers: str) -> None:
         """Answer the next requests that match with an error. Underscores in header names become dashes."""
@@ -84,7 +80,6 @@ class FakeServer:
         return self.answer(request)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections.add(writer)
         try:
             while request := await _read(reader):
                 response = self._respond(request)
@@ -94,9 +89,6 @@ class FakeServer:
                 await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
-        finally:
-            self._connections.discard(writer)
-            writer.close()
 
 
 async def _read(reader: asyncio.StreamReader) -> Request | None:

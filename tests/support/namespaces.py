@@ -177,8 +177,10 @@ class Relay(ThreadedServers):
         except OSError:  # the server is down
             writer.transport.abort()
             return
-        with contextlib.suppress(asyncio.CancelledError):  # when it ends
+        try:
             await asyncio.gather(self._pass(address, reader, back), self._pass(address, there, writer))
+        finally:
+            back.transport.abort()
 
     async def _pass(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

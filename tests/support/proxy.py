@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Self, TypeVar
 
+from tests.support.serving import Listener, Serve, listen
+
 R = TypeVar("R")
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class ThreadedServers:
@@ -18,7 +19,7 @@ class ThreadedServers:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="servers", daemon=True)
-        self._servers: list[asyncio.Server] = []
+        self._listeners: list[Listener] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -38,16 +39,13 @@ class ThreadedServers:
 
     def listen(self, serve: Serve, address: str = "127.0.0.1") -> int:
         """Serve connections to a port of this address; return the port."""
-        self._servers.append(self.run(asyncio.start_server(serve, address, 0)))
-        return int(self._servers[-1].sockets[0].getsockname()[1])
+        listener = self.run(listen(serve, address))
+        self._listeners.append(listener)
+        return listener.port
 
     async def _end(self) -> None:
-        for server in self._servers:
-            server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for listener in self._listeners:
+            await listener.close()
 
 
 class CuttingProxy(ThreadedServers):

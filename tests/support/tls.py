@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.support.proxy import pass_on
+from tests.support.serving import listening
 
 _SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"  # the first message of a client that wants TLS
 _REFUSAL = b"SFATAL\x00VFATAL\x00C28000\x00Mno pg_hba.conf entry for host, no encryption\x00\x00"
@@ -57,13 +58,8 @@ async def tls_in_front(url: str, context: ssl.SSLContext) -> AsyncIterator[str]:
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     (folder,) = query.pop("host")
-    serving: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        serving.add(task)
-        task.add_done_callback(serving.discard)
         try:
             await _serve(reader, writer, Path(folder) / ".s.PGSQL.5432", context)
         except (OSError, asyncio.IncompleteReadError):  # a client that does not trust the certificate goes away
@@ -71,16 +67,9 @@ async def tls_in_front(url: str, context: ssl.SSLContext) -> AsyncIterator[str]:
         finally:
             writer.transport.abort()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    try:
-        netloc = f"{parts.username}@127.0.0.1:{port}"
+    async with listening(serve) as listener:
+        netloc = f"{parts.username}@127.0.0.1:{listener.port}"
         yield urlunsplit(parts._replace(netloc=netloc, query=urlencode(query, doseq=True)))
-    finally:
-        server.close()
-        for task in list(serving):
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
 
 
 async def _serve(

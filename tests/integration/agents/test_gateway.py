@@ -12,6 +12,7 @@ import pytest
 
 from kingdom.agents.port import Caps
 from tests.support.cells import Cell, ModelEngine, Upstream, ask
+from tests.support.serving import listen
 
 PROXIED = "PROXY='-x http://127.0.0.1:3128'; export NO_PROXY= no_proxy=\n"
 
@@ -107,7 +108,10 @@ class OuterProxy:
                 target.write(data)
             target.close()
 
-        await asyncio.gather(pass_on(reader, ahead), pass_on(behind, writer), return_exceptions=True)
+        try:
+            await asyncio.gather(pass_on(reader, ahead), pass_on(behind, writer), return_exceptions=True)
+        finally:
+            ahead.close()
 
 
 @pytest.mark.parametrize("scheme", ["https", "http"])
@@ -121,8 +125,8 @@ async def test_named_hosts_are_reached_by_the_proxy_of_a_company(
 
     with Upstream() as service:
         company = OuterProxy(service.port)
-        server = await asyncio.start_server(company.serve, "127.0.0.1", 0)
-        url = f"http://ann:s%20cret@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        listener = await listen(company.serve)
+        url = f"http://ann:s%20cret@127.0.0.1:{listener.port}"
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
             monkeypatch.setenv(name, url)
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
@@ -131,7 +135,7 @@ async def test_named_hosts_are_reached_by_the_proxy_of_a_company(
         _, said = await cell.run(
             PROXIED + f"curl -s -m 20 {how} $PROXY {target} -d '{{}}'", network=("api.example.com",)
         )
-        server.close()
+        await listener.close()
         assert "hello" in said
         assert [path for path, _, _ in service.requests][-1].endswith("/x")
         (head,) = company.asked

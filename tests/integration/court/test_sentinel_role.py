@@ -18,6 +18,7 @@ from kingdom.court.sentinel.config import LocalSection
 from tests.support.fake_github import FakeGitHub
 from tests.support.fake_jira import FakeJira
 from tests.support.sentinels import Post
+from tests.support.serving import listening
 
 
 @pytest.fixture(autouse=True)
@@ -85,13 +86,10 @@ async def test_a_source_that_hangs_delays_nobody(post: Post, sentinel: Sentinel)
         await reader.readline()
         asked.set()
         await answer.wait()
-        writer.close()
 
-    server = await asyncio.start_server(hang, "127.0.0.1", 0)
-    async with server, FakeGitHub(post.clock) as github:
-        port = server.sockets[0].getsockname()[1]
+    async with listening(hang) as jira, FakeGitHub(post.clock) as github:
         post.configure(
-            github={"url": github.url}, jira={"url": f"http://127.0.0.1:{port}", "email": "bot@acme.example"}
+            github={"url": github.url}, jira={"url": f"http://127.0.0.1:{jira.port}", "email": "bot@acme.example"}
         )
         github.open(1)
         await sentinel.tick()
