@@ -62,7 +62,7 @@ class _Machine:
 
     async def _work(self, general: str, bus: EventBus) -> None:
         wake = asyncio.Event()
-        bus.subscribe(TASKS, wake.set)
+        bus.subscribe(TASKS, wake.set, types=[general])
         worker = worker_name(general, self._name)
         while True:
             wake.clear()

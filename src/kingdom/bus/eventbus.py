@@ -197,9 +197,14 @@ class EventBus:
         held = list(deliveries)
         return await self.transport.release(held) if held else []
 
-    def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` when events may have become claimable (a hint); return the undo."""
-        return self.transport.subscribe(check_stream(stream), wake)
+    def subscribe(
+        self, stream: str, wake: Callable[[], None], *, types: Collection[str] | None = None
+    ) -> Callable[[], None]:
+        """Call ``wake`` when events, with ``types`` such of these types, may have become claimable; return the undo.
+
+        It is a hint: it may come without an event, and for an event of another type.
+        """
+        return self.transport.subscribe(check_stream(stream), wake, types)
 
     # ── operate ───────────────────────────────────────────────────────────────────────────────────────────────
 

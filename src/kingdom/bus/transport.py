@@ -137,10 +137,13 @@ class Transport(Protocol):
     async def doctor(self) -> list[Check]:
         """Check the store for common problems."""
 
-    def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(
+        self, stream: str, wake: Callable[[], None], types: Collection[str] | None = None
+    ) -> Callable[[], None]:
         """Call ``wake`` (in the event loop) whenever events may have become claimable; return the undo.
 
-        A hint only: workers poll as well, so a transport without wake-ups may return a no-op.
+        A hint only: workers poll as well, so a transport without wake-ups may return a no-op. With ``types``, events of
+        other types need not wake; a transport may ignore it.
         """
 
 

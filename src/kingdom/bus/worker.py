@@ -136,7 +136,7 @@ class Worker:
         claimer = Claimer(self._claim, held, self._pace, self._poll, lambda: settler.backlog >= 10 * self._batch)
         settler = Settler(self.bus, held, self._batch, self.stats, claimer.flushed)
         renewer = LeaseRenewer(self.bus, held, self._lease, self.stats)
-        unsubscribe = self.bus.subscribe(self.stream, claimer.wake)
+        unsubscribe = self.bus.subscribe(self.stream, claimer.wake, types=self.dispatcher.types)
         handlers = [
             asyncio.create_task(self._handle_all(settler, claimer, renewer, turn), name=f"{self.name}-handler-{number}")
             for number in range(self._concurrency)

@@ -216,3 +216,40 @@ async def test_a_single_event_notifies_those_who_listen(
             heard.clear()
             await bus.publish(STREAM, order())
             await asyncio.wait_for(heard.wait(), 10)
+
+
+@pytest.mark.parametrize("number", [1, 2, 250])
+@pytest.mark.parametrize("how", ["publish", "transaction", "release"])
+async def test_only_those_are_woken_that_take_one_of_the_types(
+    bus: EventBus, postgres_url: str, sql: Any, number: int, how: str
+) -> None:
+    woken, marked = asyncio.Event(), asyncio.Event()
+
+    async def send(name: str) -> None:
+        events = [Envelope(name, {}) for _ in range(number)]
+        if how == "transaction":
+            async with sql.transaction():
+                for one in events:
+                    await bus.publish(STREAM, one, tx=sql)
+        else:
+            await bus.publish(STREAM, events)
+        if how == "release":
+            await bus.release(await bus.claim(STREAM, worker="w", limit=number, lease=60, types=[name]))
+
+    async def until(event: asyncio.Event) -> None:
+        async with asyncio.timeout(30):
+            await event.wait()
+        event.clear()
+
+    async with connect(postgres_url) as other:
+        other.subscribe(STREAM, woken.set, types=["OrderPaid", "OrderLost"])
+        other.subscribe("marks", marked.set)
+        await until(woken)  # as it begins to listen
+        await until(marked)
+        await send("OrderPlaced")
+        await bus.transport._notifier.close()  # type: ignore[attr-defined]  # what is owed is sent now
+        await bus.publish("marks", order())
+        await until(marked)  # notifications come in the order of their commits
+        assert not woken.is_set()
+        await send("OrderPaid")
+        await until(woken)

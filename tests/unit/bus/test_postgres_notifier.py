@@ -7,9 +7,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kingdom.bus.transports.postgresql._publisher import Notifier
+from kingdom.bus.transports.postgresql._publisher import Notice, Notifier
 
 STREAM = "orders"
+PLACED, PAID = frozenset({"OrderPlaced"}), frozenset({"OrderPaid"})
+TOLD = "orders\tOrderPlaced"
 
 
 class Wire:
@@ -39,43 +41,62 @@ def notifier() -> tuple[Notifier, Wire]:
 
 async def test_the_first_publish_carries_the_notification_and_owes_nothing() -> None:
     notifications, wire = notifier()
-    assert notifications.collect(STREAM, time.monotonic()) is False
+    assert notifications.collect(STREAM, PLACED, time.monotonic()) == Notice(TOLD, frozenset())
     await notifications.close()
     assert wire.told == []
 
 
 async def test_what_no_publish_came_after_is_told_by_a_timer() -> None:
     notifications, wire = notifier()
-    assert notifications.collect(STREAM, time.monotonic()) is False
-    assert notifications.collect(STREAM, time.monotonic()) is None  # too soon
-    notifications.owe(STREAM)
+    assert notifications.collect(STREAM, PLACED, time.monotonic()) == Notice(TOLD, frozenset())
+    assert notifications.collect(STREAM, PLACED, time.monotonic()) is None  # too soon
+    notifications.owe(STREAM, PLACED)
     await wire.heard()
     await notifications.close()
-    assert wire.told == [STREAM]
+    assert wire.told == [TOLD]
 
 
 async def test_the_next_publish_in_time_takes_what_is_owed_upon_itself() -> None:
     notifications, wire = notifier()
-    notifications.owe(STREAM)
-    assert notifications.collect(STREAM, time.monotonic()) is True
+    notifications.owe(STREAM, PLACED)
+    assert notifications.collect(STREAM, PAID, time.monotonic()) == Notice("orders\tOrderPaid\tOrderPlaced", PLACED)
     await notifications.close()
     assert wire.told == []
 
 
 async def test_a_debt_given_back_is_paid() -> None:
     notifications, wire = notifier()
-    notifications.owe(STREAM)
-    assert notifications.collect(STREAM, time.monotonic()) is True
-    notifications.owe(STREAM)  # the publish that should have carried it failed
+    notifications.owe(STREAM, PLACED)
+    assert notifications.collect(STREAM, PAID, time.monotonic()) == Notice("orders\tOrderPaid\tOrderPlaced", PLACED)
+    notifications.owe(STREAM, PLACED)  # the publish that should have carried it failed
     await wire.heard()
     await notifications.close()
-    assert wire.told == [STREAM]
+    assert wire.told == [TOLD]
 
 
 async def test_other_news_is_told_at_once_and_what_is_owed_at_the_end() -> None:
     notifications, wire = notifier()
     notifications.tell(STREAM)
     await wire.heard()
-    notifications.owe("payments")
+    notifications.owe("payments", None)
     await notifications.close()
     assert wire.told == [STREAM, "payments"]
+
+
+async def test_many_types_are_not_named() -> None:
+    notifications, _ = notifier()
+    many = frozenset(f"Order{number}" for number in range(9))
+    assert notifications.collect(STREAM, many, time.monotonic()) == Notice(STREAM, frozenset())
+
+
+async def test_a_notification_of_any_type_names_none() -> None:
+    notifications, wire = notifier()
+    notifications.owe(STREAM, PLACED)
+    notifications.tell(STREAM)
+    await notifications.close()
+    assert wire.told == [STREAM]
+
+
+async def test_a_type_with_the_separator_in_it_is_not_named() -> None:
+    notifications, _ = notifier()
+    assert notifications.collect(STREAM, frozenset({"a\tb"}), time.monotonic()) == Notice(STREAM, frozenset())

@@ -323,7 +323,9 @@ class MemoryTransport:
         """Warn that nothing is durable."""
         return [Check("durability", "warning", "events are kept in memory only", "use files:, sqlite: or postgresql:")]
 
-    def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(
+        self, stream: str, wake: Callable[[], None], types: Collection[str] | None = None
+    ) -> Callable[[], None]:
         waker = (asyncio.get_running_loop(), wake)
         with self._store.lock:
             wakers = self._store.streams.setdefault(stream, MemoryStream()).wakers

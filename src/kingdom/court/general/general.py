@@ -130,7 +130,7 @@ class General:
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` when a task or a request to cancel one arrives, or when a run ends."""
         self._wake = wake
-        undo_tasks = self._bus.subscribe(TASKS, wake)
+        undo_tasks = self._bus.subscribe(TASKS, wake, types=[self.name])
         undo_requests = on_changes([requests_folder(self._context.home, self.name)], MOVED_TO, lambda _: wake())
 
         def undo() -> None:

@@ -308,6 +308,10 @@ class WakeBehaviours(Behaviours):
         for unsubscribe in undo:
             unsubscribe()
 
+    async def test_publishing_wakes_who_waits_for_that_type(self, harness: Harness, stream: str) -> None:
+        for subscriber in (harness.bus, await harness.open()):
+            await _must_wake(harness, subscriber, harness.bus, stream, types=["OrderPlaced", event().type])
+
     async def test_unsubscribing_one_leaves_the_others_subscribed(self, harness: Harness, stream: str) -> None:
         _needs_wakes(harness)
         woken = asyncio.Event()
@@ -328,10 +332,12 @@ class WakeBehaviours(Behaviours):
         assert not woken.is_set()
 
 
-async def _must_wake(harness: Harness, subscriber: EventBus, publisher: EventBus, stream: str) -> None:
+async def _must_wake(
+    harness: Harness, subscriber: EventBus, publisher: EventBus, stream: str, types: list[str] | None = None
+) -> None:
     _needs_wakes(harness)
     woken = asyncio.Event()
-    undo = subscriber.subscribe(stream, woken.set)
+    undo = subscriber.subscribe(stream, woken.set, types=types)
     assert await _woken_by_publishing(publisher, stream, woken), "publishing woke nobody in ten seconds"
     undo()
 

@@ -204,7 +204,9 @@ class FilesTransport:
     async def doctor(self) -> list[Check]:
         return await self._run(examine, self._root)
 
-    def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(
+        self, stream: str, wake: Callable[[], None], types: Collection[str] | None = None
+    ) -> Callable[[], None]:
         if self._watch is None:
             self._watch = FileWatcher(asyncio.get_running_loop())
         watch = self._watches.get(stream)

@@ -329,7 +329,9 @@ class KafkaTransport:
     async def doctor(self) -> list[Check]:
         return await examine(self._clients, self._own_clock, self._streams)
 
-    def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(
+        self, stream: str, wake: Callable[[], None], types: Collection[str] | None = None
+    ) -> Callable[[], None]:
         async def add() -> None:
             try:
                 found = await self._stream(stream)

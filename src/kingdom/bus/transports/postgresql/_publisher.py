@@ -1,6 +1,7 @@
 """Publish in a transaction of our own, and notify other processes with LISTEN and NOTIFY.
 
-A notification is a hint that arrives at once; polling alone is always sufficient.
+A notification is a hint that arrives at once; polling alone is always sufficient. It names a stream and, where there
+are few, the types of its events, so that of many workers only those are woken that may claim one.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -22,7 +24,11 @@ from kingdom.bus.outbox import RANK
 from kingdom.bus.transports.postgresql._connections import Connection, ConnectionPool, close_connection
 
 T = TypeVar("T")
+Types = frozenset[str] | None  # of events; None: any
 CHANNEL: Final = "kingdom_outbox"
+_NONE: Final[frozenset[str]] = frozenset()
+_SEPARATOR: Final = "\t"
+_MAX_TYPES: Final = 8  # in one notification, which holds 8,000 bytes: a type is at most 200 characters
 _NOTIFY_INTERVAL_SECONDS: Final = 0.01  # between two notifications of one process for one stream
 _TIMER_SLACK_SECONDS: Final = 0.002  # a publish that comes this late may still carry the notification
 _MAX_INSERT_EVENTS: Final = 100  # events that one INSERT takes; more go in chunks
@@ -43,27 +49,31 @@ class Listener:
 
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
-        self._subscribers: dict[str | None, list[Callable[[], None]]] = {}
+        self._subscribers: dict[str | None, list[tuple[Callable[[], None], Types]]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def subscribe(self, stream: str | None, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` when a stream, or any, may have events; return the undo.
+    def subscribe(
+        self, stream: str | None, wake: Callable[[], None], types: Collection[str] | None = None
+    ) -> Callable[[], None]:
+        """Call ``wake`` when a stream, or any, may have events of these types; return the undo.
 
         The first subscriber opens the connection.
         """
-        self._subscribers.setdefault(stream, []).append(wake)
+        subscriber = (wake, None if types is None else frozenset(types))
+        self._subscribers.setdefault(stream, []).append(subscriber)
         if self._task is None and self._connections.listens:
             self._task = asyncio.get_running_loop().create_task(self._listen(), name="kingdom-listen")
 
         def undo() -> None:
-            self._subscribers[stream].remove(wake)
+            self._subscribers[stream].remove(subscriber)
 
         return undo
 
-    def wake(self, stream: str | None) -> None:
-        """Wake the subscribers of a stream in this process."""
-        for subscriber in (*self._subscribers.get(stream, ()), *self._subscribers.get(None, ())):
-            subscriber()
+    def wake(self, stream: str | None, types: Types = None) -> None:
+        """Wake the subscribers of a stream in this process that take events of one of these types."""
+        for wake, wanted in (*self._subscribers.get(stream, ()), *self._subscribers.get(None, ())):
+            if wanted is None or types is None or not wanted.isdisjoint(types):
+                wake()
 
     async def close(self) -> None:
         """Stop listening."""
@@ -97,7 +107,16 @@ class Listener:
 
     def _heard(self, connection: Any, pid: int, channel: str, payload: str) -> None:
         if pid not in self._connections.pids:  # our own publishes have woken our own subscribers already
-            self.wake(payload)
+            stream, *types = payload.split(_SEPARATOR)
+            self.wake(stream, frozenset(types) or None)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A notification that a publish carries, and the types of events before it that were still owed one."""
+
+    payload: str
+    owed: Types
 
 
 class Notifier:
@@ -110,33 +129,30 @@ class Notifier:
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
         self._last: dict[str, float] = {}
-        self._owed: set[str] = set()  # streams with committed events that were not notified yet
+        self._owed: dict[str, Types] = {}  # streams with committed events that were not notified yet
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
-    def collect(self, stream: str, now: float) -> bool | None:
+    def collect(self, stream: str, types: Types, now: float) -> Notice | None:
         """Decide whether the publish about to happen carries the notification; None means that it does not.
 
-        ``now`` is by the monotonic clock. If the publish carries it, the result is whether a notification was owed
-        before: call :meth:`owe` to restore that debt when the publish fails.
+        ``now`` is by the monotonic clock. Call :meth:`owe` to restore what was owed when the publish fails.
         """
         if now - self._last.get(stream, -1.0) < _NOTIFY_INTERVAL_SECONDS:
             return None
         self._last[stream] = now
-        if stream not in self._owed:
-            return False
-        self._owed.remove(stream)
-        return True
+        owed = self._owed.pop(stream, _NONE)
+        return Notice(_payload(stream, _both(owed, types)), owed)
 
-    def owe(self, stream: str) -> None:
+    def owe(self, stream: str, types: Types) -> None:
         """Notify in time: events were committed without a notification."""
-        self._owed.add(stream)
+        self._owed[stream] = _both(self._owed.get(stream, _NONE), types)
         if stream not in self._timers:
             self._arm(stream, _NOTIFY_INTERVAL_SECONDS + _TIMER_SLACK_SECONDS)
 
-    def tell(self, stream: str) -> None:
+    def tell(self, stream: str, types: Types = None) -> None:
         """Notify soon: something other than a publish made events claimable."""
-        self._owed.add(stream)
+        self._owed[stream] = _both(self._owed.get(stream, _NONE), types)
         if stream not in self._timers:
             self._arm(stream, 0)
 
@@ -164,15 +180,15 @@ class Notifier:
             self._send(stream)
 
     def _send(self, stream: str) -> None:
-        self._owed.discard(stream)
+        payload = _payload(stream, self._owed.pop(stream))
         self._last[stream] = time.monotonic()
-        task = asyncio.get_running_loop().create_task(self._notify(stream))
+        task = asyncio.get_running_loop().create_task(self._notify(payload))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    async def _notify(self, stream: str) -> None:
+    async def _notify(self, payload: str) -> None:
         with contextlib.suppress(*_LISTEN_ERRORS):  # polling makes up for a lost hint
-            await self._connections.use(lambda c: c.execute("SELECT pg_notify($1, $2)", CHANNEL, stream))
+            await self._connections.use(lambda c: c.execute("SELECT pg_notify($1, $2)", CHANNEL, payload))
 
 
 class PostgresPublisher:
@@ -199,11 +215,12 @@ class PostgresPublisher:
 
     async def publish(self, stream: str, envelopes: Sequence[Envelope]) -> list[str]:
         """Store the events that are not there yet, all or none; return their ids."""
-        debt = self._notifier.collect(stream, time.monotonic())
+        types = frozenset([envelope.type for envelope in envelopes])
+        notice = self._notifier.collect(stream, types, time.monotonic())
         tries = 0
         accepted: list[str] = []
         try:
-            work = self._work(stream, envelopes, notify=debt is not None)
+            work = self._work(stream, envelopes, None if notice is None else notice.payload)
 
             async def counted(connection: Connection) -> list[str]:
                 nonlocal tries
@@ -217,37 +234,42 @@ class PostgresPublisher:
                 new = set(accepted)
                 accepted = [one.event_id for one in envelopes if one.own_id or one.event_id in new]
         finally:
-            self._after(stream, debt, stored=bool(accepted))
+            self._after(stream, types, notice, stored=bool(accepted))
         for envelope in envelopes:
             envelope.mark_stored()
         return accepted
 
     def _work(
-        self, stream: str, envelopes: Sequence[Envelope], *, notify: bool
+        self, stream: str, envelopes: Sequence[Envelope], payload: str | None
     ) -> Callable[[Connection], Awaitable[list[str]]]:
-        suffix = "+notify" if notify else ""
         if len(envelopes) == 1:
-            return partial(self._insert, "publish_one", (stream, *self._row(envelopes[0]), notify))
+            return partial(self._insert, "publish_one", (stream, *self._row(envelopes[0]), payload))
         if len(envelopes) <= _MAX_INSERT_EVENTS:
-            return partial(self._insert, f"publish{suffix}", (stream, *self._columns(envelopes)))
-        return partial(self._insert_many, stream, envelopes, suffix)
+            return partial(self._insert, *self._notifying(payload, (stream, *self._columns(envelopes))))
+        return partial(self._insert_many, stream, envelopes, payload)
 
-    def _after(self, stream: str, debt: bool | None, *, stored: bool) -> None:
+    def _notifying(self, payload: str | None, values: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+        """Return the statement that stores a batch, and sends the notification if there is one, and its values."""
+        return ("publish", values) if payload is None else ("publish+notify", (*values, payload))
+
+    def _after(self, stream: str, types: Types, notice: Notice | None, *, stored: bool) -> None:
         if stored:
-            self._listener.wake(stream)
-        if stored if debt is None else debt and not stored:
-            self._notifier.owe(stream)
+            self._listener.wake(stream, types)
+            if notice is None:
+                self._notifier.owe(stream, types)
+        elif notice is not None and notice.owed != _NONE:
+            self._notifier.owe(stream, notice.owed)
 
     async def _insert(self, name: str, values: tuple[Any, ...], connection: Connection) -> list[str]:
         return [row[0] for row in await connection.fetch(self._text(name), *values)]
 
     async def _insert_many(
-        self, stream: str, envelopes: Sequence[Envelope], suffix: str, connection: Connection
+        self, stream: str, envelopes: Sequence[Envelope], payload: str | None, connection: Connection
     ) -> list[str]:
         # COPY cannot compare not_before with the server's clock.
         if self._may_copy and not any(envelope.not_before for envelope in envelopes):
             try:
-                return await self._copy(connection, stream, envelopes, notify=bool(suffix))
+                return await self._copy(connection, stream, envelopes, payload)
             except UniqueViolationError:  # some are there already, or twice among these: INSERT returns which are new
                 pass
             except FeatureNotSupportedError:  # the role is subject to row-level security
@@ -255,15 +277,15 @@ class PostgresPublisher:
         accepted: list[str] = []
 
         async def insert(columns: Iterable[tuple[Any, ...]], last: bool) -> None:
-            sql = self._text(f"publish{suffix}" if last else "publish")
-            accepted.extend([row[0] for row in await connection.fetch(sql, stream, *columns)])
+            name, values = self._notifying(payload if last else None, (stream, *columns))
+            accepted.extend(await self._insert(name, values, connection))
 
         async with connection.transaction():
             await _store_in_chunks(envelopes, self._columns, insert)
         return accepted
 
     async def _copy(
-        self, connection: Connection, stream: str, envelopes: Sequence[Envelope], *, notify: bool
+        self, connection: Connection, stream: str, envelopes: Sequence[Envelope], payload: str | None
     ) -> list[str]:
         """Store events with COPY. Raises ``UniqueViolationError`` when not all of them are new."""
 
@@ -274,8 +296,8 @@ class PostgresPublisher:
             await connection.copy_records_to_table(
                 "outbox_event", schema_name=self._connections.schema, columns=_COPIED_COLUMNS, records=chunk
             )
-            if last and notify:
-                await connection.fetchval("SELECT pg_notify($1, $2)", CHANNEL, stream)
+            if last and payload is not None:
+                await connection.fetchval("SELECT pg_notify($1, $2)", CHANNEL, payload)
 
         async with connection.transaction():
             ordered = await connection.fetchval(self._text("is_ordered"), stream)
@@ -288,6 +310,17 @@ class PostgresPublisher:
 
     def _columns(self, envelopes: Sequence[Envelope]) -> Iterable[tuple[Any, ...]]:
         return zip(*map(self._row, envelopes), strict=True)
+
+
+def _both(one: Types, other: Types) -> Types:
+    return None if one is None or other is None else one | other
+
+
+def _payload(stream: str, types: Types) -> str:
+    """Return what a notification says: the stream and, unless there are many, the types."""
+    if not types or len(types) > _MAX_TYPES or any(_SEPARATOR in name for name in types):
+        return stream
+    return _SEPARATOR.join([stream, *sorted(types)])
 
 
 def _ordering_key(envelope: Envelope, ordered: bool | None) -> str | None:

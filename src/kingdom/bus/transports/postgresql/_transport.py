@@ -205,8 +205,11 @@ class PostgresTransport:
 
     async def release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         lost = await self._lost(deliveries, "release", _claims.rows_by_token(deliveries))
-        for stream in {delivery.stream for delivery in deliveries}:
-            self._wake(stream)
+        types: dict[str, set[str]] = {}
+        for delivery in deliveries:
+            types.setdefault(delivery.stream, set()).add(delivery.envelope.type)
+        for stream, released in types.items():
+            self._wake(stream, frozenset(released))
         return lost
 
     async def _lost(self, deliveries: Sequence[Delivery], name: str, leases: list[Any]) -> list[Delivery]:
@@ -215,8 +218,10 @@ class PostgresTransport:
             deliveries, await self._connections.run(lambda connection: connection.fetchmany(sql, leases))
         )
 
-    def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
-        return self._listener.subscribe(stream, wake)
+    def subscribe(
+        self, stream: str, wake: Callable[[], None], types: Collection[str] | None = None
+    ) -> Callable[[], None]:
+        return self._listener.subscribe(stream, wake, types)
 
     # ── operate ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -296,7 +301,7 @@ class PostgresTransport:
             base, *more = name.split("+")
             sql = with_schema(statement("postgresql", base), self._connections.schema)
             if "notify" in more:
-                notified = f"(SELECT pg_notify('{CHANNEL}', $1::text)) AS notified"
+                notified = f"(SELECT pg_notify('{CHANNEL}', $9::text)) AS notified"
                 sql = f"WITH inserted AS ({sql}) SELECT inserted.event_id FROM inserted CROSS JOIN {notified}"  # noqa: S608
             self._sql[name] = sql
         return sql
@@ -338,10 +343,10 @@ class PostgresTransport:
             sql = self._text("declare_rows")
             await self._connections.run(lambda connection: connection.executemany(sql, settling))
 
-    def _wake(self, stream: str) -> None:
+    def _wake(self, stream: str, types: frozenset[str] | None = None) -> None:
         """Wake subscribers here at once, and other processes by notification."""
-        self._listener.wake(stream)
-        self._notifier.tell(stream)
+        self._listener.wake(stream, types)
+        self._notifier.tell(stream, types)
 
 
 def _new_token(worker: str) -> str:

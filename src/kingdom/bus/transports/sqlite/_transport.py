@@ -242,7 +242,9 @@ class SqliteTransport:
         )
         return outcome.lost
 
-    def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(
+        self, stream: str, wake: Callable[[], None], types: Collection[str] | None = None
+    ) -> Callable[[], None]:
         """Wake on what this bus writes and on what other connections commit."""
         undo = self._subscribers.add(stream, wake)
         if self._open:

@@ -11,4 +11,6 @@ WITH inserted AS (
     RETURNING event_id
 )
 SELECT inserted.event_id
-FROM inserted CROSS JOIN (SELECT pg_notify('kingdom_outbox', CAST(:stream AS text))) AS notified
+FROM inserted CROSS JOIN (
+    SELECT pg_notify('kingdom_outbox', CAST(:stream AS text) || chr(9) || CAST(:event_type AS text))
+) AS notified
