@@ -186,7 +186,7 @@ def _make_king(services: Services, system: SystemConfig) -> Role:
     from kingdom.court.packages.installed import GeneralsCache
 
     generals = GeneralsCache(services.home)
-    budget = Budget(services.home, system, lambda: generals.current().by_name)
+    budget = Budget(services.home, system, lambda: generals.latest().by_name)  # as the king's tick found them
     return King(services, system, load_generals=generals.current, gates=[DisabledGenerals(services.home), budget])
 
 

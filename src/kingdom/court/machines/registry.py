@@ -6,9 +6,11 @@ Times are those of the database: the clocks of the machines may differ, and by h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import io
 import json
+import os
 import re
 import tarfile
 import tempfile
@@ -47,6 +49,7 @@ CREATE TABLE IF NOT EXISTS court_package (
     published_at timestamptz NOT NULL DEFAULT now()
 );
 """
+_SETTLED_SECONDS: Final = 2.0  # two changes may have the same time; after so long, there is no second
 _TABLE_NAMES: Final = re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", _TABLES + LEAD_TABLES + FILE_TABLES)
 
 
@@ -61,6 +64,7 @@ class Registry:
 
     def __init__(self, url: str) -> None:
         self._database = CourtDatabase(url)
+        self._digests = _Digests()
 
     async def setup(self) -> None:
         """Create the tables that are missing. Several machines may do it at once.
@@ -141,19 +145,22 @@ class Registry:
 
     async def publish_packages(self, home: Home) -> None:
         """Publish the packages of this home, and withdraw those that it has no more."""
-        packed = await asyncio.to_thread(_pack_all, home)
+        here, there = await asyncio.to_thread(self._digests.of_all, home), await self.packages()
+        changed = [name for name, digest in here.items() if digest is not None and there.get(name) != digest]
+        gone = [name for name in there if name not in here]
+        if not changed and not gone:
+            return
+        packed = await asyncio.to_thread(_pack_each, home, changed)
         async with self._database.transaction() as connection:
-            known = dict(await connection.fetch("SELECT general, digest FROM court_package"))
             for name, one in packed.items():
-                if one is not None and known.get(name) != one.digest:
-                    await connection.execute(
-                        "INSERT INTO court_package (general, digest, archive) VALUES ($1, $2, $3) "
-                        "ON CONFLICT (general) DO UPDATE SET digest = $2, archive = $3, published_at = now()",
-                        name,
-                        one.digest,
-                        one.archive,
-                    )
-            if gone := [name for name in known if name not in packed]:
+                await connection.execute(
+                    "INSERT INTO court_package (general, digest, archive) VALUES ($1, $2, $3) "
+                    "ON CONFLICT (general) DO UPDATE SET digest = $2, archive = $3, published_at = now()",
+                    name,
+                    one.digest,
+                    one.archive,
+                )
+            if gone:
                 await connection.execute("DELETE FROM court_package WHERE general = ANY($1)", gone)
 
     async def packages(self) -> dict[str, str]:
@@ -167,8 +174,8 @@ class Registry:
         Each archive is checked against its digest before it is unpacked, and the package as any other is.
         """
         there = {name: digest for name, digest in (await self.packages()).items() if only is None or name in only}
-        here = await asyncio.to_thread(_pack_all, home)
-        changed = [name for name, digest in there.items() if (one := here.get(name)) is None or one.digest != digest]
+        here = await asyncio.to_thread(self._digests.of_all, home)
+        changed = [name for name, digest in there.items() if here.get(name) != digest]
         for name in changed:
             async with self._database.connection() as connection:
                 row = await connection.fetchrow("SELECT digest, archive FROM court_package WHERE general = $1", name)
@@ -186,15 +193,53 @@ class _PackedGeneral:
     archive: bytes
 
 
-def _pack_all(home: Home) -> dict[str, _PackedGeneral | None]:
-    """Pack all generals; None stands for one that cannot be packed, because somebody is changing it perhaps."""
-    found: dict[str, _PackedGeneral | None] = {}
-    for folder in general_folders(home):
-        try:
-            found[folder.name] = _pack(folder.resolve())
-        except (InvalidPackage, OSError):
-            found[folder.name] = None
-    return found
+class _Digests:
+    """The digests of the packages of a home. A package that has not changed is not packed again."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[list[object], str]] = {}
+
+    def of_all(self, home: Home) -> dict[str, str | None]:
+        """Return the digest of each; None for one that cannot be packed, because somebody is changing it perhaps."""
+        found: dict[str, str | None] = {}
+        for folder in general_folders(home):
+            try:
+                found[folder.name] = self._of(folder.resolve())
+            except (InvalidPackage, OSError):
+                found[folder.name] = None
+        return found
+
+    def _of(self, folder: Path) -> str:
+        version, changed_at = _version(folder)
+        known = self._known.get(folder)
+        if known is not None and known[0] == version:
+            return known[1]
+        digest = _pack(folder).digest
+        if abs(time.time() - changed_at) > _SETTLED_SECONDS:
+            self._known[folder] = version, digest
+        return digest
+
+
+def _version(folder: Path) -> tuple[list[object], float]:
+    """Return what changes with any file of a folder, and when one last changed."""
+    version: list[object] = []
+    latest = 0
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        for path in (f"{parent}/{name}" for name in [".", *sorted(names)]):
+            found = os.lstat(path)  # what a link leads to is in the same folder, or the package is refused
+            version.append((path, found.st_ctime_ns, found.st_size, found.st_ino, found.st_mode))
+            latest = max(latest, found.st_ctime_ns)
+    return version, latest / 1e9
+
+
+def _pack_each(home: Home, names: list[str]) -> dict[str, _PackedGeneral]:
+    """Pack these generals, without those that cannot be packed any more."""
+    packed = {}
+    for name in names:
+        with contextlib.suppress(InvalidPackage, OSError):
+            packed[name] = _pack((home.generals / name).resolve())
+    return packed
 
 
 def _pack(folder: Path) -> _PackedGeneral:

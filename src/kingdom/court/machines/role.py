@@ -33,7 +33,7 @@ from kingdom.court.machines.listing import save_machines
 from kingdom.court.machines.registry import Registry
 from kingdom.court.machines.rights import Rights
 from kingdom.court.machines.shipping import Shipper
-from kingdom.court.packages.installed import general_folders, load_generals
+from kingdom.court.packages.installed import GeneralsCache, general_folders
 from kingdom.court.soldiers import all_soldiers
 from kingdom.gitops.repository import REPO
 from kingdom.journal import JournalError
@@ -75,6 +75,8 @@ class Link:
         self._caught_up = False  # everything of this machine's journal is reported
         self._wake: Callable[[], None] = lambda: None
         self._url = url
+        self._generals = GeneralsCache(services.home)
+        self._requests_due = True  # there may be requests to cancel that were not sent
         self._keeper: LeadKeeper | None = None
 
     async def start(self) -> None:
@@ -90,6 +92,8 @@ class Link:
     async def tick(self) -> float | None:
         """Carry everything that waits, and sign."""
         busy = False
+        loop_time = asyncio.get_running_loop().time()
+        signing = self._signed is None or loop_time - self._signed >= _SIGN_SECONDS
         if self._section.joined:
             await self._take_orders()
             busy = await self._shipper.ship_transcripts()
@@ -101,12 +105,14 @@ class Link:
                 self._intake = Intake(self._services, Rights(self._url))
                 await self._intake.recall()
             more = await self._intake.take()
-            await self._send_orders()
+            if self._requests_due or signing:
+                self._requests_due = False
+                if await self._send_orders():
+                    self._requests_due = True  # until each has its result
         else:
             self._intake = None
             more = False
-        loop_time = asyncio.get_running_loop().time()
-        if self._signed is None or loop_time - self._signed >= _SIGN_SECONDS:
+        if signing:
             await self._sign()
             self._signed = loop_time
         return 0.0 if more else _TRANSCRIPT_SECONDS if busy else None
@@ -119,6 +125,10 @@ class Link:
         self._signed = None  # say so at once
         self._wake()
 
+    def _files_changed(self) -> None:
+        self._requests_due = True
+        self._wake()
+
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` when a report or an order arrives, or when there is something to report or to order."""
         self._wake = wake
@@ -127,7 +137,7 @@ class Link:
         if not self._section.joined:
             folders = [requests_folder(self._home, folder.name) for folder in general_folders(self._home)]
         mask = MODIFY | MOVED_TO if self._section.joined else MOVED_TO
-        undo_files = on_changes(folders, mask, lambda _: wake())
+        undo_files = on_changes(folders, mask, lambda _: self._files_changed())
 
         def undo() -> None:
             undo_messages()
@@ -190,7 +200,7 @@ class Link:
         soldiers = [soldier for soldier in all_soldiers(self._home) if soldier.at_work]
         return {
             "version": __version__,
-            "generals": sorted(load_generals(self._home).on(runs_here(self._home)).by_name),
+            "generals": sorted(self._generals.current().on(runs_here(self._home)).by_name),
             "labels": self._section.labels,
             "clones": _clones(self._home),
             "soldiers": [
@@ -221,10 +231,15 @@ class Link:
 
     # ── orders ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _send_orders(self) -> None:
-        """Send each request to cancel a task to the machine that has it. The request stays until there is a result."""
+    async def _send_orders(self) -> bool:
+        """Send each request to cancel a task to the machine that has it; return whether there were any.
+
+        A request stays until there is a result.
+        """
+        found = False
         for folder in general_folders(self._home):
             for task_id, reason in cancel_requests(self._home, folder.name).items():
+                found = True
                 if self._home.result(task_id).exists():
                     drop_request(self._home, folder.name, task_id)
                     continue
@@ -235,6 +250,7 @@ class Link:
                 payload = {"task_id": task_id, "general": folder.name, "reason": reason}
                 order = Envelope(machine, payload, event_id=f"{CANCEL}:{task_id}:{machine}", aggregate_id=task_id)
                 await self._bus.publish(ORDERS, order)
+        return found
 
     async def _take_orders(self) -> None:
         """Hand the orders for this machine to its generals."""

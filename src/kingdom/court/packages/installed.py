@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -94,27 +95,38 @@ class GeneralsCache:
         self._generals = Generals()
 
     def current(self) -> Generals:
-        seen = tuple(_signature(folder) for folder in general_folders(self._home))
+        """Return the generals as they are now."""
+        root = str(self._home.generals)  # strings: with many generals, the paths would cost more than the calls
+        seen = tuple(_signature(f"{root}/{name}") for name in _names(self._home))
         if seen != self._seen:
             self._generals = load_generals(self._home)
             self._seen = seen
         return self._generals
 
+    def latest(self) -> Generals:
+        """Return the generals as :meth:`current` last found them, without a look at their files."""
+        return self.current() if self._seen is None else self._generals
+
 
 def general_folders(home: Home) -> list[Path]:
-    """Return the folders of the generals, by name. A leading dot marks a package that is being changed."""
+    """Return the folders of the generals, by name."""
+    return [home.generals / name for name in _names(home)]
+
+
+def _names(home: Home) -> list[str]:
+    """Return the names of the folders of generals. A leading dot marks a package that is being changed."""
     try:
-        found = sorted(home.generals.iterdir())
+        with os.scandir(home.generals) as entries:
+            return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [folder for folder in found if not folder.name.startswith(".") and folder.is_dir()]
 
 
-def _signature(folder: Path) -> tuple[object, ...]:
-    signature: list[object] = [folder.name]
+def _signature(folder: str) -> tuple[object, ...]:
+    signature: list[object] = [folder]
     for name in (MANIFEST_FILE, PROMPT_FILE):
         try:
-            signature.append(file_version(folder / name))
+            signature.append(file_version(f"{folder}/{name}"))
         except OSError:
             signature.append(None)
     return tuple(signature)
