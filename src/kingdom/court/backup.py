@@ -1,4 +1,4 @@
-"""Back up a whole home into one file while the court runs, and restore it.
+"""Back up a whole home into one file while the court runs.
 
 The processes of the court are stopped with a signal for the moment in which its files are taken: for what is stored it
 is as if they had been killed then, which they survive at every point. Most files are taken as hard links: what is
@@ -29,33 +29,32 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from kingdom import __version__
 from kingdom.agents.processes import is_running
 from kingdom.base.files import sync_directory
-from kingdom.court.config import MACHINE_FILE, load_system
+from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError
-from kingdom.court.home import MARKER, Home
-from kingdom.court.machines.own_lead import forget_holder
+from kingdom.court.home import Home
 from kingdom.court.supervisor.record import ProcessHandle, running_supervisor
 
 if TYPE_CHECKING:
     from kingdom.court.database_backup import DatabaseScope, DatabaseSnapshot
 
 FORMAT: Final = 3  # of the archive; a newer one is refused. 1: without a database, 2: with the queues in one
-_ABOUT: Final = "kingdom-backup.json"  # the first file of an archive
-_FILES: Final = "home/"  # the folder of everything else in it
-_DATABASE: Final = "database"  # the folder of the queues, if they are in a database
-_WORKFLOWS: Final = "workflow-database"  # the folder of the workflows, if they are
-_STAGING: Final = ".backup-"
+ABOUT_FILE: Final = "kingdom-backup.json"  # the first file of an archive
+HOME_FOLDER: Final = "home/"  # the folder of everything else in it
+DATABASE_FOLDER: Final = "database"  # the folder of the queues, if they are in a database
+WORKFLOWS_FOLDER: Final = "workflow-database"  # the folder of the workflows, if they are
+STAGING_PREFIX: Final = ".backup-"
 _GIT_FOLDERS: Final = ("workspace", "workflows/clones", "workflows/worktrees", "workflows/workspaces")
-_POSTGRESQL: Final = ("postgresql:", "postgres:")
-_STORE_VARIABLE: Final = "KINGDOM_WORKFLOW_STORE"
+POSTGRESQL_SCHEMES: Final = ("postgresql:", "postgres:")
+STORE_VARIABLE: Final = "KINGDOM_WORKFLOW_STORE"
 _LEFT_OUT: Final = ("state/supervisor/pid.json", "state/web/server.json")  # of processes that will not be there
 _TAKEN_AT_ONCE: Final = ("state/chamberlain/rollups.db",)  # databases that must agree with the other files
-_CHUNK_BYTES: Final = 1 << 20
+CHUNK_BYTES: Final = 1 << 20
 _SQLITE: Final = b"SQLite format 3\0"
 _SQLITE_PARTS: Final = ("-wal", "-shm", "-journal")
 _THAW: Final = """
@@ -102,9 +101,6 @@ class MadeBackup:
     """How long the processes of the court were stopped."""
 
 
-# ── making ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def make_backup(home: Home, target: Path, workflows: DatabaseScope | None = None) -> MadeBackup:
     """Store everything of a home in a file, which appears when it is complete.
 
@@ -115,16 +111,16 @@ def make_backup(home: Home, target: Path, workflows: DatabaseScope | None = None
         raise BackupFailed(f"{target} exists already: name another file")
     if target.absolute().is_relative_to(home.root):
         raise BackupFailed(f"{target} is in the home itself: name a file outside of it")
-    for left in home.root.glob(f"{_STAGING}*"):  # by a process that was killed
+    for left in home.root.glob(f"{STAGING_PREFIX}*"):  # by a process that was killed
         if not is_running(int(left.name.split("-")[1]), None):
             shutil.rmtree(left, ignore_errors=True)
-    staging = Path(tempfile.mkdtemp(prefix=f"{_STAGING}{os.getpid()}-", dir=home.root))
+    staging = Path(tempfile.mkdtemp(prefix=f"{STAGING_PREFIX}{os.getpid()}-", dir=home.root))
     rows_folder = Path(f"{staging}-rows")
     partial = target.with_name(f".{target.name}.partial")
     try:
         with contextlib.ExitStack() as stack:
             snapshots = {
-                name: stack.enter_context(_snapshot(url, workflows if name == _WORKFLOWS else None))
+                name: stack.enter_context(_snapshot(url, workflows if name == WORKFLOWS_FOLDER else None))
                 for name, url in urls.items()
             }
             with _stopped(home) as pause:
@@ -156,11 +152,11 @@ def make_backup(home: Home, target: Path, workflows: DatabaseScope | None = None
 def _database_urls(home: Home, workflows: DatabaseScope | None) -> dict[str, str]:
     """Return the URLs of queues and workflows in PostgreSQL, by folder. Raise if a part is not covered."""
     found: dict[str, str] = {}
-    queues, store = load_system(home).queue_url(home), os.environ.get(_STORE_VARIABLE)
-    for what, folder, url in (("queues", _DATABASE, queues), ("workflows", _WORKFLOWS, store)):
+    queues, store = load_system(home).queue_url(home), os.environ.get(STORE_VARIABLE)
+    for what, folder, url in (("queues", DATABASE_FOLDER, queues), ("workflows", WORKFLOWS_FOLDER, store)):
         if not url or url.startswith((f"files://{home.root}/", f"sqlite://{home.root}/")):
             continue
-        if not url.startswith(_POSTGRESQL) or (folder == _WORKFLOWS and workflows is None):
+        if not url.startswith(POSTGRESQL_SCHEMES) or (folder == WORKFLOWS_FOLDER and workflows is None):
             kind = url.partition(":")[0]
             raise BackupFailed(
                 f"the {what} are in a {kind} database outside of {home.root}: stop the court, and back up that "
@@ -211,7 +207,7 @@ def _take(root: Path, staging: Path) -> Iterator[tuple[str, int]]:
     skipped = {root / name for name in _GIT_FOLDERS}
     for folder, names, files in os.walk(root):
         here = Path(folder)
-        names[:] = sorted(name for name in names if here / name not in skipped and not name.startswith(_STAGING))
+        names[:] = sorted(name for name in names if here / name not in skipped and not name.startswith(STAGING_PREFIX))
         relative = here.relative_to(root)
         (staging / relative).mkdir(exist_ok=True)
         for name in sorted(files):
@@ -270,7 +266,7 @@ def _copy_database(source: Path, link: Path) -> int:
 def _write(partial: Path, home: Home, staging: Path, taken: Mapping[str, int], database: Path, rows: int) -> BackupInfo:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     folders = sorted(path.name for path in database.iterdir())
-    version = 1 if not folders else FORMAT if _WORKFLOWS in folders else 2
+    version = 1 if not folders else FORMAT if WORKFLOWS_FOLDER in folders else 2
     info = BackupInfo(version, __version__, now, str(home.root), len(taken), sum(taken.values()), rows)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it has the tokens of the home
     with (
@@ -278,13 +274,13 @@ def _write(partial: Path, home: Home, staging: Path, taken: Mapping[str, int], d
         gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=3) as packed,
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
     ):
-        _add_bytes(archive, _ABOUT, json.dumps(asdict(info), indent=2).encode())
+        _add_bytes(archive, ABOUT_FILE, json.dumps(asdict(info), indent=2).encode())
         for file in sorted(path for folder in folders for path in (database / folder).iterdir()):
             _add_file(archive, file, f"{file.parent.name}/{file.name}", file.stat().st_size)
         for folder in sorted({str(path.relative_to(staging)) for path in staging.rglob("*") if path.is_dir()}):
-            _add_entry(archive, staging / folder, f"{_FILES}{folder}")
+            _add_entry(archive, staging / folder, f"{HOME_FOLDER}{folder}")
         for name, size in taken.items():
-            _add_file(archive, staging / name, f"{_FILES}{name}", size)
+            _add_file(archive, staging / name, f"{HOME_FOLDER}{name}", size)
         for name in _GIT_FOLDERS:
             if (home.root / name).is_dir():
                 _add_tree(archive, home.root, name)
@@ -316,18 +312,18 @@ def _add_tree(archive: tarfile.TarFile, root: Path, name: str) -> None:
     """Store a folder of git as it is now. What vanishes meanwhile is left out, what grows is stored as it began."""
     for folder, names, files in os.walk(root / name):
         here = Path(folder)
-        _add_entry(archive, here, f"{_FILES}{here.relative_to(root)}")
+        _add_entry(archive, here, f"{HOME_FOLDER}{here.relative_to(root)}")
         for one in sorted(names):
             if (here / one).is_symlink():
-                _add_entry(archive, here / one, f"{_FILES}{(here / one).relative_to(root)}")
+                _add_entry(archive, here / one, f"{HOME_FOLDER}{(here / one).relative_to(root)}")
         for one in sorted(files):
             path = here / one
             with contextlib.suppress(FileNotFoundError):
                 state = path.lstat()
                 if stat.S_ISLNK(state.st_mode):
-                    _add_entry(archive, path, f"{_FILES}{path.relative_to(root)}")
+                    _add_entry(archive, path, f"{HOME_FOLDER}{path.relative_to(root)}")
                 elif stat.S_ISREG(state.st_mode) and not one.endswith(".lock"):
-                    _add_steady(archive, path, f"{_FILES}{path.relative_to(root)}")
+                    _add_steady(archive, path, f"{HOME_FOLDER}{path.relative_to(root)}")
 
 
 def _add_steady(archive: tarfile.TarFile, path: Path, name: str) -> None:
@@ -339,123 +335,3 @@ def _add_steady(archive: tarfile.TarFile, path: Path, name: str) -> None:
         entry.size, entry.mode, entry.mtime = copy.tell(), stat.S_IMODE(state.st_mode), int(state.st_mtime)
         copy.seek(0)
         archive.addfile(entry, copy)
-
-
-# ── restoring ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def restore_backup(
-    source: Path, root: Path, database: str | None = None, workflows: DatabaseScope | None = None
-) -> BackupInfo:
-    """Unpack a backup to the path it was made at, which must be empty or missing. All of it appears, or nothing.
-
-    Queues that were in a database are restored to the one that the configuration names, or to ``database``; workflows
-    to the one that ``KINGDOM_WORKFLOW_STORE`` names.
-    """
-    root = root.absolute()
-    if root.exists() and any(root.iterdir()):
-        raise BackupFailed(f"{root} is not empty: move what is there away first (nothing was changed)")
-    partial = root.with_name(f".{root.name}.restored")
-    if partial.exists():
-        shutil.rmtree(partial)
-    root.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with source.open("rb") as raw, gzip.open(raw) as packed:
-            info = _unpack(packed, partial, root)  # type: ignore[arg-type]
-        if (partial / f"{_STAGING}{_DATABASE}").exists():
-            _restore_queues(partial, database)
-        elif database is not None:
-            raise BackupFailed("its queues were files: leave out the database")
-        if (partial / f"{_STAGING}{_WORKFLOWS}").exists():
-            _restore_workflows(partial, workflows)
-        if root.exists():
-            root.rmdir()
-        partial.rename(root)
-        sync_directory(root.parent)
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, json.JSONDecodeError) as error:
-        raise BackupFailed(f"{source} is damaged or no backup of a court: {error}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return info
-
-
-def _unpack(packed: IO[bytes], partial: Path, root: Path) -> BackupInfo:
-    with tarfile.open(fileobj=packed, mode="r|") as archive:
-        first = archive.next()
-        told = archive.extractfile(first) if first is not None and first.name == _ABOUT else None
-        if told is None:
-            raise BackupFailed("it is no backup of a court: kingdom backup makes one")
-        info = _read_info(json.loads(told.read()))
-        if Path(info.home) != root:
-            raise BackupFailed(
-                f"it was made of {info.home}, and its worktrees and records name that path: restore it there"
-            )
-        partial.mkdir(mode=0o700)
-        for entry in archive:
-            if entry.name == _ABOUT:
-                continue
-            name = PurePosixPath(entry.name)
-            if name.parts[0] not in (_FILES.rstrip("/"), _DATABASE, _WORKFLOWS) or ".." in name.parts:
-                raise BackupFailed(f"it has a file outside of the home: {entry.name!r:.200}")
-            if name.parts[0] in (_DATABASE, _WORKFLOWS):
-                entry.name = f"{_STAGING}{name}"
-                archive.extract(entry, partial, filter="tar")
-                continue
-            entry.name = str(PurePosixPath(*name.parts[1:])) if len(name.parts) > 1 else "."
-            archive.extract(entry, partial, filter="tar")
-    while packed.read(_CHUNK_BYTES):  # to its end, where its checksum is
-        pass
-    return info
-
-
-def _restore_queues(partial: Path, database: str | None) -> None:
-    """Put the queues into their database. They are there before the home is: an interrupted restore is repeated."""
-    from kingdom.court.database_backup import restore_database
-
-    folder = partial / f"{_STAGING}{_DATABASE}"
-    home = Home(partial)
-    if database is not None:
-        _name_database(home, database)
-    forget_holder(home)  # it is another home, which must not hold the lead of the one that was backed up
-    restore_database(load_system(home).queue_url(home), folder)
-    shutil.rmtree(folder)
-
-
-def _restore_workflows(partial: Path, scope: DatabaseScope | None) -> None:
-    """Put the workflows into their database, before the home is there, too."""
-    from kingdom.court.database_backup import restore_database
-
-    url = os.environ.get(_STORE_VARIABLE, "")
-    if scope is None or not url.startswith(_POSTGRESQL):
-        raise BackupFailed(
-            f"its workflows were in a PostgreSQL database: set {_STORE_VARIABLE} to the URL of one that has none"
-        )
-    folder = partial / f"{_STAGING}{_WORKFLOWS}"
-    restore_database(url, folder, scope)
-    shutil.rmtree(folder)
-
-
-def _name_database(home: Home, url: str) -> None:
-    """Have the restored configuration name another database."""
-    system = load_system(home)
-    section, machine = system.queue, system.machine
-    variable = section.transport_env or (None if machine is None else machine.database_env)
-    if variable is not None:
-        raise BackupFailed(
-            f"its configuration takes the URL of the database from {variable}: set that variable instead"
-        )
-    for path in (home.root / MARKER, home.config / MACHINE_FILE):
-        if path.exists():
-            path.write_text(path.read_text().replace(system.queue_url(home), url))
-    if load_system(home).queue_url(home) != url:
-        raise BackupFailed(f"{MARKER} cannot be changed to name another database: restore it where it was")
-
-
-def _read_info(document: Any) -> BackupInfo:
-    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
-        raise BackupFailed("it is no backup of a court: kingdom backup makes one")
-    if document["format"] > FORMAT:
-        raise BackupFailed(
-            f"it was made by Kingdom {document.get('version')}: restore it with that version or a later one"
-        )
-    return BackupInfo(**{name: document[name] for name in BackupInfo.__slots__ if name in document})

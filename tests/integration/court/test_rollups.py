@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kingdom.bus.delivery import Depth
-from kingdom.court import backup
+from kingdom.court import backup, restore
 from kingdom.court.chamberlain.cleanup import is_journal_read
 from kingdom.court.chamberlain.config import RetentionSection
 from kingdom.court.home import Home
@@ -225,7 +225,7 @@ def test_roll_ups_in_a_backup_know_no_more_than_its_journal(
     assert rolled.ask(DAY).total.completed == 4
     rolled.recorder.close()
     rolled.home.root.rename(tmp_path / "lost")
-    backup.restore_backup(Path(made.path), rolled.home.root)
+    restore.restore_backup(Path(made.path), rolled.home.root)
     assert not rollups_path(rolled.home).with_name("rollups.db-wal").exists()
     assert rolled.ask(DAY).total.completed == 3
     rolled.ends("gen-pr", 30.0)

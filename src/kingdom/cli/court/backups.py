@@ -60,7 +60,7 @@ def restore(file: Path, dir: Path, database: str | None, json: bool) -> None:  #
     """
     from dataclasses import asdict
 
-    from kingdom.court.backup import restore_backup
+    from kingdom.court.restore import restore_backup
 
     with errors_reported():
         info = restore_backup(file, dir, database, _workflow_rows())

@@ -1,0 +1,149 @@
+"""Restore a home from a backup: all of it appears, or nothing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import tarfile
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any
+
+from kingdom.base.files import sync_directory
+from kingdom.court.backup import (
+    ABOUT_FILE,
+    CHUNK_BYTES,
+    DATABASE_FOLDER,
+    FORMAT,
+    HOME_FOLDER,
+    POSTGRESQL_SCHEMES,
+    STAGING_PREFIX,
+    STORE_VARIABLE,
+    WORKFLOWS_FOLDER,
+    BackupFailed,
+    BackupInfo,
+)
+from kingdom.court.config import MACHINE_FILE, load_system
+from kingdom.court.home import MARKER, Home
+from kingdom.court.machines.own_lead import forget_holder
+
+if TYPE_CHECKING:
+    from kingdom.court.database_backup import DatabaseScope
+
+
+def restore_backup(
+    source: Path, root: Path, database: str | None = None, workflows: DatabaseScope | None = None
+) -> BackupInfo:
+    """Unpack a backup to the path it was made at, which must be empty or missing. All of it appears, or nothing.
+
+    Queues that were in a database are restored to the one that the configuration names, or to ``database``; workflows
+    to the one that ``KINGDOM_WORKFLOW_STORE`` names.
+    """
+    root = root.absolute()
+    if root.exists() and any(root.iterdir()):
+        raise BackupFailed(f"{root} is not empty: move what is there away first (nothing was changed)")
+    partial = root.with_name(f".{root.name}.restored")
+    if partial.exists():
+        shutil.rmtree(partial)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with source.open("rb") as raw, gzip.open(raw) as packed:
+            info = _unpack(packed, partial, root)  # type: ignore[arg-type]
+        if (partial / f"{STAGING_PREFIX}{DATABASE_FOLDER}").exists():
+            _restore_queues(partial, database)
+        elif database is not None:
+            raise BackupFailed("its queues were files: leave out the database")
+        if (partial / f"{STAGING_PREFIX}{WORKFLOWS_FOLDER}").exists():
+            _restore_workflows(partial, workflows)
+        if root.exists():
+            root.rmdir()
+        partial.rename(root)
+        sync_directory(root.parent)
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, json.JSONDecodeError) as error:
+        raise BackupFailed(f"{source} is damaged or no backup of a court: {error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return info
+
+
+def _unpack(packed: IO[bytes], partial: Path, root: Path) -> BackupInfo:
+    with tarfile.open(fileobj=packed, mode="r|") as archive:
+        first = archive.next()
+        told = archive.extractfile(first) if first is not None and first.name == ABOUT_FILE else None
+        if told is None:
+            raise BackupFailed("it is no backup of a court: kingdom backup makes one")
+        info = _read_info(json.loads(told.read()))
+        if Path(info.home) != root:
+            raise BackupFailed(
+                f"it was made of {info.home}, and its worktrees and records name that path: restore it there"
+            )
+        partial.mkdir(mode=0o700)
+        for entry in archive:
+            if entry.name == ABOUT_FILE:
+                continue
+            name = PurePosixPath(entry.name)
+            if name.parts[0] not in (HOME_FOLDER.rstrip("/"), DATABASE_FOLDER, WORKFLOWS_FOLDER) or ".." in name.parts:
+                raise BackupFailed(f"it has a file outside of the home: {entry.name!r:.200}")
+            if name.parts[0] in (DATABASE_FOLDER, WORKFLOWS_FOLDER):
+                entry.name = f"{STAGING_PREFIX}{name}"
+                archive.extract(entry, partial, filter="tar")
+                continue
+            entry.name = str(PurePosixPath(*name.parts[1:])) if len(name.parts) > 1 else "."
+            archive.extract(entry, partial, filter="tar")
+    while packed.read(CHUNK_BYTES):  # to its end, where its checksum is
+        pass
+    return info
+
+
+def _restore_queues(partial: Path, database: str | None) -> None:
+    """Put the queues into their database. They are there before the home is: an interrupted restore is repeated."""
+    from kingdom.court.database_backup import restore_database
+
+    folder = partial / f"{STAGING_PREFIX}{DATABASE_FOLDER}"
+    home = Home(partial)
+    if database is not None:
+        _name_database(home, database)
+    forget_holder(home)  # it is another home, which must not hold the lead of the one that was backed up
+    restore_database(load_system(home).queue_url(home), folder)
+    shutil.rmtree(folder)
+
+
+def _restore_workflows(partial: Path, scope: DatabaseScope | None) -> None:
+    """Put the workflows into their database, before the home is there, too."""
+    from kingdom.court.database_backup import restore_database
+
+    url = os.environ.get(STORE_VARIABLE, "")
+    if scope is None or not url.startswith(POSTGRESQL_SCHEMES):
+        raise BackupFailed(
+            f"its workflows were in a PostgreSQL database: set {STORE_VARIABLE} to the URL of one that has none"
+        )
+    folder = partial / f"{STAGING_PREFIX}{WORKFLOWS_FOLDER}"
+    restore_database(url, folder, scope)
+    shutil.rmtree(folder)
+
+
+def _name_database(home: Home, url: str) -> None:
+    """Have the restored configuration name another database."""
+    system = load_system(home)
+    section, machine = system.queue, system.machine
+    variable = section.transport_env or (None if machine is None else machine.database_env)
+    if variable is not None:
+        raise BackupFailed(
+            f"its configuration takes the URL of the database from {variable}: set that variable instead"
+        )
+    for path in (home.root / MARKER, home.config / MACHINE_FILE):
+        if path.exists():
+            path.write_text(path.read_text().replace(system.queue_url(home), url))
+    if load_system(home).queue_url(home) != url:
+        raise BackupFailed(f"{MARKER} cannot be changed to name another database: restore it where it was")
+
+
+def _read_info(document: Any) -> BackupInfo:
+    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
+        raise BackupFailed("it is no backup of a court: kingdom backup makes one")
+    if document["format"] > FORMAT:
+        raise BackupFailed(
+            f"it was made by Kingdom {document.get('version')}: restore it with that version or a later one"
+        )
+    return BackupInfo(**{name: document[name] for name in BackupInfo.__slots__ if name in document})
