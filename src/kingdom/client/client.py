@@ -11,12 +11,15 @@ from kingdom.client.inbox_operations import InboxOperations
 from kingdom.client.models import Page
 from kingdom.client.server_operations import ServerOperations
 from kingdom.client.task_operations import TaskOperations
+from kingdom.client.template_operations import TemplateOperations
 from kingdom.client.workflow_operations import WorkflowOperations
 
 T = TypeVar("T")
 
 
-class Client(CourtOperations, InboxOperations, ServerOperations, TaskOperations, WorkflowOperations):
+class Client(
+    CourtOperations, InboxOperations, ServerOperations, TaskOperations, TemplateOperations, WorkflowOperations
+):
     """A connection to one server. Errors are described at :class:`kingdom.client.connection.Connection`."""
 
     def every(self, operation: Callable[..., Page[T]], *args: Any, **query: Any) -> Iterator[T]:

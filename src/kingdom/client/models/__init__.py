@@ -38,11 +38,14 @@ from kingdom.client.models.inbox import Muted as Muted
 from kingdom.client.models.inbox import MutedItem as MutedItem
 from kingdom.client.models.requests import AddTaskChange as AddTaskChange
 from kingdom.client.models.requests import AddWorkChange as AddWorkChange
+from kingdom.client.models.requests import Deleted as Deleted
 from kingdom.client.models.requests import ErrorBody as ErrorBody
 from kingdom.client.models.requests import Failed as Failed
 from kingdom.client.models.requests import GitRefBody as GitRefBody
+from kingdom.client.models.requests import GitRefFields as GitRefFields
 from kingdom.client.models.requests import LandFields as LandFields
 from kingdom.client.models.requests import McpServerRefBody as McpServerRefBody
+from kingdom.client.models.requests import McpServerRefFields as McpServerRefFields
 from kingdom.client.models.requests import OpenQuestion as OpenQuestion
 from kingdom.client.models.requests import RemoveTaskChange as RemoveTaskChange
 from kingdom.client.models.requests import RemoveWorkChange as RemoveWorkChange
@@ -53,13 +56,17 @@ from kingdom.client.models.requests import SetDetailsChange as SetDetailsChange
 from kingdom.client.models.requests import SetGitRefsChange as SetGitRefsChange
 from kingdom.client.models.requests import SetMcpServerRefsChange as SetMcpServerRefsChange
 from kingdom.client.models.requests import TaskBody as TaskBody
+from kingdom.client.models.requests import TaskFields as TaskFields
 from kingdom.client.models.requests import TaskValues as TaskValues
+from kingdom.client.models.requests import Template as Template
 from kingdom.client.models.requests import TemplateBody as TemplateBody
 from kingdom.client.models.requests import UpdateTaskChange as UpdateTaskChange
 from kingdom.client.models.requests import UpdateWorkChange as UpdateWorkChange
 from kingdom.client.models.requests import WebhookAccepted as WebhookAccepted
 from kingdom.client.models.requests import WorkBody as WorkBody
+from kingdom.client.models.requests import WorkFields as WorkFields
 from kingdom.client.models.requests import WorkValues as WorkValues
+from kingdom.client.models.requests import YamlText as YamlText
 from kingdom.client.models.server import Alive as Alive
 from kingdom.client.models.server import BrowserSession as BrowserSession
 from kingdom.client.models.server import ChangedRole as ChangedRole
@@ -99,6 +106,11 @@ from kingdom.client.models.tasks import TaskSummary as TaskSummary
 from kingdom.client.models.tasks import TraceLine as TraceLine
 from kingdom.client.models.tasks import TranscriptEntry as TranscriptEntry
 from kingdom.client.models.tasks import TranscriptPart as TranscriptPart
+from kingdom.client.models.templates import ConvertedTemplate as ConvertedTemplate
+from kingdom.client.models.templates import GitInfo as GitInfo
+from kingdom.client.models.templates import McpServerInfo as McpServerInfo
+from kingdom.client.models.templates import TemplateFields as TemplateFields
+from kingdom.client.models.templates import TemplateSummary as TemplateSummary
 from kingdom.client.models.workflows import AgentOutput as AgentOutput
 from kingdom.client.models.workflows import AgentOutputItem as AgentOutputItem
 from kingdom.client.models.workflows import AgentStatus as AgentStatus
@@ -108,15 +120,9 @@ from kingdom.client.models.workflows import CheckpointDamage as CheckpointDamage
 from kingdom.client.models.workflows import CheckpointDiff as CheckpointDiff
 from kingdom.client.models.workflows import CheckpointInfo as CheckpointInfo
 from kingdom.client.models.workflows import CommentInfo as CommentInfo
-from kingdom.client.models.workflows import ConvertedTemplate as ConvertedTemplate
-from kingdom.client.models.workflows import Deleted as Deleted
 from kingdom.client.models.workflows import DiffHunk as DiffHunk
 from kingdom.client.models.workflows import DiffLine as DiffLine
-from kingdom.client.models.workflows import GitInfo as GitInfo
-from kingdom.client.models.workflows import GitRefFields as GitRefFields
 from kingdom.client.models.workflows import LandingInfo as LandingInfo
-from kingdom.client.models.workflows import McpServerInfo as McpServerInfo
-from kingdom.client.models.workflows import McpServerRefFields as McpServerRefFields
 from kingdom.client.models.workflows import PlanChangeResult as PlanChangeResult
 from kingdom.client.models.workflows import PullRequestInfo as PullRequestInfo
 from kingdom.client.models.workflows import QueryStatus as QueryStatus
@@ -126,14 +132,9 @@ from kingdom.client.models.workflows import ReportSummary as ReportSummary
 from kingdom.client.models.workflows import RepositoryDiff as RepositoryDiff
 from kingdom.client.models.workflows import RescueInfo as RescueInfo
 from kingdom.client.models.workflows import RestoredRescue as RestoredRescue
-from kingdom.client.models.workflows import TaskFields as TaskFields
 from kingdom.client.models.workflows import TaskStatus as TaskStatus
-from kingdom.client.models.workflows import Template as Template
-from kingdom.client.models.workflows import TemplateFields as TemplateFields
-from kingdom.client.models.workflows import TemplateSummary as TemplateSummary
 from kingdom.client.models.workflows import TokenCounts as TokenCounts
 from kingdom.client.models.workflows import VerificationResult as VerificationResult
-from kingdom.client.models.workflows import WorkFields as WorkFields
 from kingdom.client.models.workflows import WorkflowEvent as WorkflowEvent
 from kingdom.client.models.workflows import WorkflowFull as WorkflowFull
 from kingdom.client.models.workflows import WorkflowStatus as WorkflowStatus
@@ -144,7 +145,6 @@ from kingdom.client.models.workflows import WorkStatus as WorkStatus
 from kingdom.client.models.workflows import WorkTaskInfo as WorkTaskInfo
 from kingdom.client.models.workflows import WorkTreeInfo as WorkTreeInfo
 from kingdom.client.models.workflows import WorkTreeStatus as WorkTreeStatus
-from kingdom.client.models.workflows import YamlText as YamlText
 
 T = TypeVar("T")
 

@@ -22,6 +22,12 @@ class AddWorkChange(TypedDict):
     at: NotRequired[int | None]
 
 
+class Deleted(TypedDict):
+    """Id of the deleted item."""
+
+    id: str
+
+
 class ErrorBody(TypedDict):
     """What is wrong, where, and what to do."""
 
@@ -45,6 +51,13 @@ class GitRefBody(TypedDict):
     base: NotRequired[str | None]
 
 
+class GitRefFields(TypedDict):
+    """Reference to a repository."""
+
+    gitId: str
+    base: NotRequired[str | None]
+
+
 class LandFields(TypedDict):
     """What happens with the result when a workflow is completed."""
 
@@ -61,6 +74,13 @@ class McpServerRefBody(TypedDict):
 
     mcpServerId: str
     env: NotRequired[dict[str, Any]]
+
+
+class McpServerRefFields(TypedDict):
+    """Reference to an MCP server, with environment overrides."""
+
+    mcpServerId: str
+    env: NotRequired[dict[str, str]]
 
 
 class OpenQuestion(TypedDict):
@@ -144,6 +164,15 @@ class TaskBody(TypedDict):
     retries: NotRequired[int]
 
 
+class TaskFields(TypedDict):
+    """A task in a plan."""
+
+    name: str
+    query: str
+    outline: NotRequired[list[str]]
+    retries: NotRequired[int]
+
+
 class TaskValues(TypedDict):
     """New values of a task; omitted fields are unchanged."""
 
@@ -151,6 +180,20 @@ class TaskValues(TypedDict):
     query: NotRequired[str | None]
     outline: NotRequired[list[str] | None]
     retries: NotRequired[int | None]
+
+
+class Template(TypedDict):
+    """A stored template."""
+
+    name: str
+    description: NotRequired[str]
+    gitRefs: NotRequired[list[GitRefFields]]
+    mcpServerRefs: NotRequired[list[McpServerRefFields]]
+    onFailure: NotRequired[Literal["pause", "fail"]]
+    land: NotRequired[LandFields | None]
+    works: list[WorkFields]
+    id: str
+    version: int
 
 
 class TemplateBody(TypedDict):
@@ -204,6 +247,21 @@ class WorkBody(TypedDict):
     continues: NotRequired[str | None]
 
 
+class WorkFields(TypedDict):
+    """A work in a plan."""
+
+    name: str
+    tasks: list[TaskFields]
+    engine: NotRequired[str]
+    model: NotRequired[str | None]
+    engineOptions: NotRequired[dict[str, Any]]
+    mcpServerRefs: NotRequired[list[McpServerRefFields]]
+    after: NotRequired[list[str]]
+    merge: NotRequired[bool]
+    pauseAfter: NotRequired[bool]
+    continues: NotRequired[str | None]
+
+
 class WorkValues(TypedDict):
     """New values of a work; omitted fields are unchanged."""
 
@@ -215,3 +273,9 @@ class WorkValues(TypedDict):
     after: NotRequired[list[str] | None]
     merge: NotRequired[bool | None]
     pauseAfter: NotRequired[bool | None]
+
+
+class YamlText(TypedDict):
+    """YAML text."""
+
+    yaml: str

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from kingdom.client.models.requests import LandFields
-
 
 class AgentOutput(TypedDict):
     """A part of the agent output. ``cursor`` reads what follows."""
@@ -88,19 +86,6 @@ class CommentInfo(TypedDict):
     line: int | None
 
 
-class ConvertedTemplate(TypedDict):
-    """A template in both forms."""
-
-    fields: TemplateFields
-    yaml: str
-
-
-class Deleted(TypedDict):
-    """Id of the deleted item."""
-
-    id: str
-
-
 class DiffHunk(TypedDict):
     """Consecutive lines of a diff."""
 
@@ -121,22 +106,6 @@ class DiffLine(TypedDict):
     newNumber: NotRequired[int | None]
 
 
-class GitInfo(TypedDict):
-    """A repository."""
-
-    id: str
-    name: str
-    url: str
-    usedBy: list[str]
-
-
-class GitRefFields(TypedDict):
-    """Reference to a repository."""
-
-    gitId: str
-    base: NotRequired[str | None]
-
-
 class LandingInfo(TypedDict):
     """A branch that was pushed, or was to be, and its pull request."""
 
@@ -150,24 +119,6 @@ class LandingInfo(TypedDict):
     url: str | None
     error: str | None
     landedAt: str | None
-
-
-class McpServerInfo(TypedDict):
-    """An MCP server: a command or a URL."""
-
-    id: str
-    name: str
-    command: list[str]
-    url: str | None
-    env: dict[str, str]
-    usedBy: list[str]
-
-
-class McpServerRefFields(TypedDict):
-    """Reference to an MCP server, with environment overrides."""
-
-    mcpServerId: str
-    env: NotRequired[dict[str, str]]
 
 
 class PlanChangeResult(TypedDict):
@@ -252,52 +203,7 @@ class RestoredRescue(TypedDict):
     replaced: str | None
 
 
-class TaskFields(TypedDict):
-    """A task in a plan."""
-
-    name: str
-    query: str
-    outline: NotRequired[list[str]]
-    retries: NotRequired[int]
-
-
 TaskStatus = Literal["PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"]
-
-
-class Template(TypedDict):
-    """A stored template."""
-
-    name: str
-    description: NotRequired[str]
-    gitRefs: NotRequired[list[GitRefFields]]
-    mcpServerRefs: NotRequired[list[McpServerRefFields]]
-    onFailure: NotRequired[Literal["pause", "fail"]]
-    land: NotRequired[LandFields | None]
-    works: list[WorkFields]
-    id: str
-    version: int
-
-
-class TemplateFields(TypedDict):
-    """Fields of a template."""
-
-    name: str
-    description: NotRequired[str]
-    gitRefs: NotRequired[list[GitRefFields]]
-    mcpServerRefs: NotRequired[list[McpServerRefFields]]
-    onFailure: NotRequired[Literal["pause", "fail"]]
-    land: NotRequired[LandFields | None]
-    works: list[WorkFields]
-
-
-class TemplateSummary(TypedDict):
-    """A template in a list."""
-
-    id: str
-    name: str
-    description: str
-    works: list[str]
-    tasks: int
 
 
 class TokenCounts(TypedDict):
@@ -315,21 +221,6 @@ class VerificationResult(TypedDict):
 
     checked: int
     problems: list[CheckpointDamage]
-
-
-class WorkFields(TypedDict):
-    """A work in a plan."""
-
-    name: str
-    tasks: list[TaskFields]
-    engine: NotRequired[str]
-    model: NotRequired[str | None]
-    engineOptions: NotRequired[dict[str, Any]]
-    mcpServerRefs: NotRequired[list[McpServerRefFields]]
-    after: NotRequired[list[str]]
-    merge: NotRequired[bool]
-    pauseAfter: NotRequired[bool]
-    continues: NotRequired[str | None]
 
 
 class WorkInfo(TypedDict):
@@ -468,9 +359,3 @@ class WorkflowUsage(TypedDict):
     tokens: TokenCounts
     runs: int
     byWork: dict[str, float]
-
-
-class YamlText(TypedDict):
-    """YAML text."""
-
-    yaml: str
