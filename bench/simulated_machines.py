@@ -1,8 +1,8 @@
 """Many joined machines in one process: ``python -m bench.simulated_machines URL FOLDER FIRST COUNT GENERALS``.
 
-A machine signs and fetches packages as ``link`` does. Each of its generals has connections of its own, as a process
-has, waits for notifications, looks, claims, reports and settles by the calls that a real one makes; no agent runs. For
-each task that is claimed, a line with the id of its event and the time goes to standard output.
+A machine signs, fetches packages and listens as ``link`` does. Each of its generals has connections of its own, as a
+process has, looks, claims, reports and settles by the calls that a real one makes; no agent runs. For each task that is
+claimed, a line with the id of its event and the time goes to standard output.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ class _Machine:
         self._home = Home(folder)
         self._home.config.mkdir(parents=True)
         self._registry = Registry(url)
+        self._link = open_queues(url)
         self._buses = {general: open_queues(url) for general in generals}
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Connect every general."""
-        for bus in self._buses.values():
+        """Connect the link and every general."""
+        for bus in (self._link, *self._buses.values()):
             await stack.enter_async_context(bus)
 
     async def run(self) -> None:
@@ -62,7 +63,7 @@ class _Machine:
 
     async def _work(self, general: str, bus: EventBus) -> None:
         wake = asyncio.Event()
-        bus.subscribe(TASKS, wake.set, types=[general])
+        self._link.subscribe(TASKS, wake.set, types=[general])
         worker = worker_name(general, self._name)
         while True:
             wake.clear()

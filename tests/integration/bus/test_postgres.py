@@ -401,3 +401,19 @@ async def _until_listening(bus: EventBus) -> None:
             lambda c: c.fetchval("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
         ):
             await asyncio.sleep(0.01)
+
+
+async def test_the_last_subscriber_closes_the_connection_that_listens(bus: EventBus, sql: Any) -> None:
+    async def until_listening(count: int) -> None:
+        async with asyncio.timeout(30):
+            while await sql.fetchval("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'") != count:
+                await asyncio.sleep(0.01)
+
+    for _ in range(2):  # it may be opened again
+        first, second = bus.subscribe("orders", lambda: None), bus.subscribe("orders", lambda: None)
+        await until_listening(1)
+        first()
+        await sql.fetchval("SELECT 1")
+        await until_listening(1)
+        second()
+        await until_listening(0)

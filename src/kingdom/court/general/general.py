@@ -29,6 +29,7 @@ from kingdom.court.general.reports import (
 )
 from kingdom.court.general.task_run import TaskAbandoned, TaskFinished, TaskRun
 from kingdom.court.loop import on_changes, remove_stale_temporaries
+from kingdom.court.machines.wakes import TOUCHED, TaskWakes
 from kingdom.court.models import Result, Task, timestamp
 from kingdom.court.packages.disabled import DisabledGenerals
 from kingdom.court.queues import TASKS, parse_document
@@ -97,6 +98,7 @@ class General:
         self._waiting = 0
         self._disabled = DisabledGenerals(services.home)
         self._machine = SharedMachine(self._context)
+        self._wakes = TaskWakes(services.home, services.bus, self.name, self._wake)
         self._parked: dict[str, HeldTask] = {}  # tasks that wait for a condition outside
 
     # ── the role ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -119,6 +121,7 @@ class General:
         """Renew leases, settle ended tasks, claim waiting ones."""
         if self._machine.removed:
             self._abandon_all()
+        self._wakes.check()
         await self._renew_leases()
         await self._settle(await self._collect_ended())
         more = await self._claim_waiting()
@@ -130,11 +133,13 @@ class General:
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` when a task or a request to cancel one arrives, or when a run ends."""
         self._wake = wake
-        undo_tasks = self._bus.subscribe(TASKS, wake, types=[self.name])
-        undo_requests = on_changes([requests_folder(self._context.home, self.name)], MOVED_TO, lambda _: wake())
+        folder = requests_folder(self._context.home, self.name)
+        undo_requests = on_changes([folder], MOVED_TO | TOUCHED, lambda _: wake())
+        self._wakes = TaskWakes(self._context.home, self._bus, self.name, wake)
+        self._wakes.check()
 
         def undo() -> None:
-            undo_tasks()
+            self._wakes.close()
             undo_requests()
 
         return undo

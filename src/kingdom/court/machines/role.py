@@ -33,13 +33,14 @@ from kingdom.court.machines.listing import save_machines
 from kingdom.court.machines.registry import Registry
 from kingdom.court.machines.rights import Rights
 from kingdom.court.machines.shipping import Shipper
+from kingdom.court.machines.wakes import WakeCarrier
 from kingdom.court.packages.installed import GeneralsCache, general_folders
 from kingdom.court.soldiers import all_soldiers
 from kingdom.gitops.repository import REPO
 from kingdom.journal import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from kingdom.court.config import MachineSection
     from kingdom.court.home import Home
@@ -76,6 +77,7 @@ class Link:
         self._wake: Callable[[], None] = lambda: None
         self._url = url
         self._generals = GeneralsCache(services.home)
+        self._wakes = WakeCarrier(services.home, services.bus)
         self._requests_due = True  # there may be requests to cancel that were not sent
         self._keeper: LeadKeeper | None = None
 
@@ -115,6 +117,7 @@ class Link:
         if signing:
             await self._sign()
             self._signed = loop_time
+            self._wakes.carry_for(self._own_generals())
         return 0.0 if more else _TRANSCRIPT_SECONDS if busy else None
 
     @property
@@ -140,6 +143,7 @@ class Link:
         undo_files = on_changes(folders, mask, lambda _: self._files_changed())
 
         def undo() -> None:
+            self._wakes.close()
             undo_messages()
             undo_files()
 
@@ -196,11 +200,14 @@ class Link:
             self._trouble = str(error)
             log.warning("link: %s", error)
 
+    def _own_generals(self) -> Collection[str]:
+        return self._generals.current().on(runs_here(self._home)).by_name.keys()
+
     def _own_report(self) -> dict[str, Any]:
         soldiers = [soldier for soldier in all_soldiers(self._home) if soldier.at_work]
         return {
             "version": __version__,
-            "generals": sorted(self._generals.current().on(runs_here(self._home)).by_name),
+            "generals": sorted(self._own_generals()),
             "labels": self._section.labels,
             "clones": _clones(self._home),
             "soldiers": [

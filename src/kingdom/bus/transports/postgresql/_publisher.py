@@ -51,13 +51,14 @@ class Listener:
         self._connections = connections
         self._subscribers: dict[str | None, list[tuple[Callable[[], None], Types]]] = {}
         self._task: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
 
     def subscribe(
         self, stream: str | None, wake: Callable[[], None], types: Collection[str] | None = None
     ) -> Callable[[], None]:
         """Call ``wake`` when a stream, or any, may have events of these types; return the undo.
 
-        The first subscriber opens the connection.
+        The first subscriber opens the connection, and the last closes it.
         """
         subscriber = (wake, None if types is None else frozenset(types))
         self._subscribers.setdefault(stream, []).append(subscriber)
@@ -66,6 +67,8 @@ class Listener:
 
         def undo() -> None:
             self._subscribers[stream].remove(subscriber)
+            if self._task is not None and not any(self._subscribers.values()):
+                self._end(self._task)
 
         return undo
 
@@ -78,9 +81,15 @@ class Listener:
     async def close(self) -> None:
         """Stop listening."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._task = None
+            self._end(self._task)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        task.cancel()
 
     async def _listen(self) -> None:
         pause, logged = 0.1, False
