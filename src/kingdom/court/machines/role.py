@@ -135,11 +135,13 @@ class Link:
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` when a report or an order arrives, or when there is something to report or to order."""
         self._wake = wake
-        undo_messages = self._bus.subscribe(ORDERS if self._section.joined else REPORTS, wake)
-        folders = [self._home.logs]
-        if not self._section.joined:
+        if self._section.joined:
+            undo_messages = self._bus.subscribe(ORDERS, wake, types=[self._machine])
+            folders, mask = [self._home.logs], MODIFY | MOVED_TO
+        else:
+            undo_messages = self._bus.subscribe(REPORTS, wake)
             folders = [requests_folder(self._home, folder.name) for folder in general_folders(self._home)]
-        mask = MODIFY | MOVED_TO if self._section.joined else MOVED_TO
+            mask = MOVED_TO
         undo_files = on_changes(folders, mask, lambda _: self._files_changed())
 
         def undo() -> None:
