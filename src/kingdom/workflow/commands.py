@@ -14,7 +14,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.bus import BusError, Envelope, Reject, Retry, Worker
-from kingdom.workflow.errors import HeldElsewhere, WorkflowError
+from kingdom.workflow.errors import HeldElsewhere, StoreError, WorkflowError
+from kingdom.workflow.store.holds import EngineReplaced
 
 if TYPE_CHECKING:
     from kingdom.bus import EventBus
@@ -141,8 +142,8 @@ def _bus_handler(handler: CommandHandler) -> Callable[[Envelope], Awaitable[None
             await handler(payload["workflowId"], **payload["arguments"])
         except HeldElsewhere as error:  # that engine claims it
             raise Retry(str(error), after=_ELSEWHERE_SECONDS) from error
-        except (BusError, asyncio.CancelledError):
-            raise  # the store is unavailable, or we stop: the command is retried
+        except (BusError, StoreError, EngineReplaced, asyncio.CancelledError):
+            raise  # the store is unavailable, or we stop: the command is retried, here or by another engine
         except WorkflowError as error:
             raise Reject(error.code, str(error)) from error
         except Exception as error:  # no retry: somebody waits for the answer

@@ -104,6 +104,7 @@ class WorkflowContext:
     locks: WorkflowLocks = field(default_factory=WorkflowLocks)
     counters: EngineCounters = field(default_factory=EngineCounters)
 
+    preparing: set[str] = field(default_factory=set)  # workflows whose start is under way here, without their lock
     delivered: set[tuple[str, int]] | None = None  # during recovery: (task id, attempt) this engine gave to agents
 
     async def call_external(

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS: Final = 10.0
 _STATEMENT_SECONDS: Final = 30.0
 _IDLE_SECONDS: Final = 4.0  # in a transaction, after which the server ends it
+_LOST: Final = (
+    ConnectionError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # of a connection that was lost in the middle of something
+)
 _SETUP_LOCK: Final = 0x6D616368696E65  # "machine", of an advisory lock
 
 
@@ -104,7 +111,7 @@ class CourtDatabase:
     def _errors_translated(self) -> Iterator[None]:
         try:
             yield
-        except (ConnectionError, TimeoutError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError) as error:
+        except _LOST as error:
             raise TransportUnavailable(f"lost the connection to {redact_url(self._url)}: {error}") from None
 
 

@@ -32,6 +32,7 @@ _OUTAGES: Final = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # of a connection that was lost in the middle of something
     asyncpg.OperatorInterventionError,  # it shuts down, or starts
 )
 _BUS_OPTIONS: Final = ("schema", "pgbouncer")  # options of the URL for the bus, not for the server

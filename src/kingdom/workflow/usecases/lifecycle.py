@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from kingdom.bus import BusError
 from kingdom.workflow.context import UnitOfWork, WorkflowContext, workflow_event
 from kingdom.workflow.domain.events import (
     PersonActed,
@@ -29,7 +30,7 @@ from kingdom.workflow.domain.statuses import (
 )
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import ResumePlan, Workflow
-from kingdom.workflow.errors import IllegalTransition, NotModifiable, WorkflowError
+from kingdom.workflow.errors import IllegalTransition, NotModifiable, StoreError, WorkflowError
 from kingdom.workflow.store.transactions import WorkflowTransaction
 from kingdom.workflow.usecases.resources import (
     TreeOutcome,
@@ -67,14 +68,14 @@ async def start_workflow(context: WorkflowContext, workflow_id: str, *, prepare_
     """Prepare a workflow and start it; with ``prepare_only`` it stays READY until it is started again.
 
     Registers its repositories and MCP servers and makes its worktrees. If a worktree cannot be made, the workflow is
-    FAILED with the reason; it can be resumed.
+    FAILED with the reason; it can be resumed. May be repeated after an outage of the store: it goes on then.
     """
     async with context.locks.of(workflow_id), context.unit_of_work() as unit:
         workflow = await unit.tx.workflows.get(workflow_id)
         if workflow.status is WorkflowStatus.READY and not prepare_only:
             workflow.start()
             unit.record(workflow_id, WorkflowStarted(workflow_id))
-        else:
+        elif workflow.status is not WorkflowStatus.PREPARING or workflow_id in context.preparing:
             if workflow.status is WorkflowStatus.PAUSED:  # PREPARING may follow PAUSED, but only in a resume
                 raise IllegalTransition("workflow", workflow_id, workflow.status, "started: resume it")
             workflow.prepare()
@@ -83,9 +84,13 @@ async def start_workflow(context: WorkflowContext, workflow_id: str, *, prepare_
             await plan_trees(context, unit.tx, workflow)
         await unit.tx.workflows.save(workflow)
     if workflow.status is WorkflowStatus.PREPARING:
-        outcomes = await make_trees(context, workflow_id)  # without the lock: it may take long, and cancel must work
-        async with context.locks.of(workflow_id):
-            await _finish_preparation(context, workflow_id, outcomes)
+        context.preparing.add(workflow_id)
+        try:
+            outcomes = await make_trees(context, workflow_id)  # without the lock: it may take long; cancel must work
+            async with context.locks.of(workflow_id):
+                await _finish_preparation(context, workflow_id, outcomes)
+        finally:
+            context.preparing.discard(workflow_id)
 
 
 async def prepare_workflow(context: WorkflowContext, workflow_id: str) -> None:
@@ -186,13 +191,16 @@ async def resume_workflow(
     ref, and restarts the works behind it. With ``hold`` the workflow is PAUSED then.
 
     Raises :class:`kingdom.workflow.errors.NotFound` if the checkpoint, a repository or an MCP server is missing, and
-    :class:`CannotResume` if the trees cannot be reset; the workflow is then PAUSED.
+    :class:`CannotResume` if the trees cannot be reset; the workflow is then PAUSED. May be repeated after an outage of
+    the store: it goes on then.
     """
     async with context.locks.of(workflow_id):
         async with context.unit_of_work() as unit:
             workflow = await unit.tx.workflows.get(workflow_id)
             plan = await _resume_plan(unit.tx, workflow, checkpoint_id, retry=retry, discard=discard)
-            await begin_resume(context, unit, workflow, replace(plan, hold=hold))
+            plan = replace(plan, hold=hold)
+            if workflow.status is not WorkflowStatus.RESUMING or workflow.resuming != plan:
+                await begin_resume(context, unit, workflow, plan)
         await requeue_dead_events(context, workflow_id)
         await finish_resume(context, workflow_id)
 
@@ -231,13 +239,14 @@ async def answer_workflow(
             works = await unit.tx.works.of_workflow(workflow_id)
             waiting = next((work for work in works if work.status is WorkStatus.WAITING), None)
             task = None if waiting is None else waiting.current_task
-            if task_id is not None and (task is None or (task.id, task.attempt) != (task_id, attempt)):
-                return
-            if waiting is None:
-                raise NotModifiable(f"workflow {workflow_id} is {workflow.status}, and no work of it asks anything")
-            waiting.answer(text)
-            await unit.tx.works.save(waiting)
-            await begin_resume(context, unit, workflow, ResumePlan("in place"))
+            if workflow.status is not WorkflowStatus.RESUMING:  # otherwise an outage of the store came in between
+                if task_id is not None and (task is None or (task.id, task.attempt) != (task_id, attempt)):
+                    return
+                if waiting is None:
+                    raise NotModifiable(f"workflow {workflow_id} is {workflow.status}, and no work of it asks anything")
+                waiting.answer(text)
+                await unit.tx.works.save(waiting)
+                await begin_resume(context, unit, workflow, ResumePlan("in place"))
         await requeue_dead_events(context, workflow_id)
         await finish_resume(context, workflow_id)
 
@@ -263,6 +272,8 @@ async def finish_resume(context: WorkflowContext, workflow_id: str) -> None:
         await make_missing_trees(context, workflow_id)
         if plan.mode == "reset":
             await roll_back_files(context, workflow_id, plan.checkpoint_id)
+    except (StoreError, BusError):
+        raise  # an outage: it stays RESUMING, and goes on later
     except Exception as error:
         await _pause_again(context, workflow_id, f"it could not be resumed: {error}", plan)
         raise CannotResume(f"workflow {workflow_id} could not be resumed, it is paused: {error}") from error
