@@ -162,6 +162,11 @@ class WorkflowEngine:
         """Wait until the engine breaks, and raise the error."""
         await self._queues.broken
 
+    def commands_ended(self, working: asyncio.Task[None]) -> None:
+        """Break the engine when the worker that carries out its commands has failed: nobody would do so any more."""
+        if not working.cancelled() and (error := working.exception()) is not None:
+            self._queues.fail(error)
+
     def abandon(self) -> None:
         """Stop at once, as if killed: nothing is finished or recorded. For tests."""
         self._undo_all()
@@ -266,6 +271,7 @@ async def run_engine(context: WorkflowContext, *, patience: float = 1.0) -> Asyn
         await prepare_commands(bus)
         worker = command_worker(bus if holds is None else HeldCommands(bus, holds), command_handlers(context))
         working = asyncio.create_task(worker.run(), name="workflow-engine-commands")
+        working.add_done_callback(engine.commands_ended)
         try:
             yield engine
         finally:

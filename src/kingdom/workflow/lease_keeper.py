@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.base.files import write_atomic
 from kingdom.base.uptime import uptime
 from kingdom.bus import Delivery, EventBus
+from kingdom.bus.errors import TransportUnavailable
 from kingdom.workflow.context import WorkflowContext, log
+from kingdom.workflow.errors import StoreError
 from kingdom.workflow.store.holds import EngineHolds, EngineReplaced
 from kingdom.workflow.usecases.lifecycle import finish_transition
 from kingdom.workflow.usecases.takeover import hold_own, take_over_workflow
@@ -132,7 +134,10 @@ class HeldCommands(EventBus):
         """Claim commands whose workflow this engine holds, nobody holds, or an engine that is gone."""
         kinds = None if types is None else list(types)
         records = await self.peek(stream, limit=_COMMANDS_PER_LOOK, types=kinds)
-        others = await self._holds.others({str(record.envelope.aggregate_id) for record in records})
+        try:
+            others = await self._holds.others({str(record.envelope.aggregate_id) for record in records})
+        except StoreError as error:
+            raise TransportUnavailable(str(error)) from error  # the worker knows this one, and tries again
         running = {workflow_id for workflow_id, holder in others.items() if holder.alive}
         free = [record.envelope.event_id for record in records if record.envelope.aggregate_id not in running]
         return await super().claim(stream, **more | {"types": kinds, "ids": free[: limit or None]})
