@@ -37,7 +37,8 @@ class _NotReady(Exception):
 class EventQueue:
     """The events of one workflow that wait in memory. It exists while there are any."""
 
-    def __init__(self, aggregate_id: str) -> None:
+    def __init__(self, aggregate_type: str | None, aggregate_id: str) -> None:
+        self.aggregate_type = aggregate_type
         self.aggregate_id = aggregate_id
         self.waiting: deque[IncomingEvent] = deque()
         self.taken: list[IncomingEvent] = []  # being handled
@@ -79,7 +80,9 @@ class EventQueues:
                 continue
             self.known.add(envelope.event_id)
             incoming = incoming_event(envelope)
-            queue = self._queues.get(incoming.aggregate_id) or self._open(EventQueue(incoming.aggregate_id))
+            queue = self._queues.get(incoming.aggregate_id)
+            if queue is None:
+                queue = self._open(EventQueue(envelope.aggregate_type, incoming.aggregate_id))
             queue.waiting.append(incoming)
             queue.polled = queue.polled or polled
 
@@ -152,7 +155,7 @@ class EventQueues:
         release = await self._context.locks.take(recorded.aggregate_id)
         if release is None:
             return False
-        queue, unit = EventQueue(recorded.aggregate_id), UnitOfWork(tx)
+        queue, unit = EventQueue(recorded.aggregate_type, recorded.aggregate_id), UnitOfWork(tx)
         tx.ends.append(lambda committed: self._end_inline(queue, release, committed=committed))
         error = await tx.run_or_undo(lambda: handler.handle(unit, incoming))
         if error is not None:  # from the bus it is handled again, with retries
@@ -220,6 +223,8 @@ class EventQueues:
         queue.waiting.clear()
 
     async def _next(self, queue: EventQueue) -> None:
+        if not self.is_mine(queue.aggregate_type, queue.aggregate_id):  # it was being taken over, and that failed
+            return self._forget(queue)
         batch = queue.taken = _next_batch(queue.waiting, self._handlers, 1 if queue.single else _MAX_BATCH_EVENTS)
         for _ in batch:
             queue.waiting.popleft()

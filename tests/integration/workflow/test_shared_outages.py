@@ -1,4 +1,4 @@
-"""The engine of a shared store carries out commands again after an outage, or says that it cannot."""
+"""Outages of a shared store: commands are carried out afterwards, and a takeover that failed leaves no trace."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ import pytest
 from kingdom.workflow.commands import send_command, wait_for_command
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.errors import StoreError
+from kingdom.workflow.event_queues import EventQueues
 from kingdom.workflow.store.holds import EngineHolds
+from kingdom.workflow.store.transactions import STREAM
+from kingdom.workflow.usecases.lifecycle import start_workflow
 from tests.support.repositories import Remote
 from tests.support.shared_store import create, running_machine, runs, wait_until_resting
+from tests.support.workflow_fakes import World, opened
+from tests.support.workflow_plans import created, work
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
@@ -60,3 +65,34 @@ async def test_an_engine_whose_worker_of_commands_failed_is_broken(
                 except ZeroDivisionError as error:
                     broken.append(error)
     assert broken
+
+
+class _Taking:
+    """The holds of an engine that takes a workflow over: it counts as held until that has failed."""
+
+    def __init__(self) -> None:
+        self.held = True
+
+    def is_mine(self, _: str) -> bool:
+        return self.held
+
+
+async def test_events_of_a_workflow_that_could_not_be_taken_over_are_left_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path / "w.db", World()) as parts:
+        workflow_id = await created(parts, work("ship", "push"))
+        await start_workflow(parts, workflow_id)
+        waiting = await parts.store.bus.peek(STREAM)
+        assert waiting
+        queues, holds = EventQueues(parts, lambda _: None), _Taking()
+        parts.store.holds = holds  # type: ignore[assignment]
+        async with parts.locks.of(workflow_id):
+            queues.add([record.envelope for record in waiting], polled=True)
+            await asyncio.sleep(0)  # it waits for the lock
+            holds.held = False
+        await queues.idle()
+        parts.store.holds = None
+        assert await parts.store.bus.peek(STREAM) == waiting
+        assert queues.known == set()
+        queues.add([record.envelope for record in waiting], polled=True)
+        await queues.idle()
+        assert waiting[0] not in await parts.store.bus.peek(STREAM)
