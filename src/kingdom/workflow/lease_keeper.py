@@ -67,6 +67,7 @@ class LeaseKeeper:
                 self._look()
         except EngineReplaced as error:
             log.error("%s", error)
+            self._holds.give_up()
             try:
                 await self._context.agents.stop_others((), "its engine has lost its lease")
             finally:

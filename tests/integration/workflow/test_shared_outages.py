@@ -13,7 +13,7 @@ from kingdom.workflow.commands import send_command, wait_for_command
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.errors import StoreError
 from kingdom.workflow.event_queues import EventQueues
-from kingdom.workflow.store.holds import EngineHolds
+from kingdom.workflow.store.holds import EngineHolds, EngineReplaced
 from kingdom.workflow.store.transactions import STREAM
 from kingdom.workflow.usecases.lifecycle import start_workflow
 from tests.support.repositories import Remote
@@ -96,3 +96,29 @@ async def test_events_of_a_workflow_that_could_not_be_taken_over_are_left_alone(
         queues.add([record.envelope for record in waiting], polled=True)
         await queues.idle()
         assert waiting[0] not in await parts.store.bus.peek(STREAM)
+
+
+async def test_an_engine_that_gives_its_lease_up_commits_nothing_more(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its agents are stopped before the lease ends: what becomes of them is no failure, and must not be recorded."""
+    async with running_machine(tmp_path / "a", postgres_url, lease=6) as (parts, engine):
+        await create(parts, Remote(tmp_path / "remote"), runs("one", "true"))
+
+        async def away(_: EngineHolds) -> None:
+            raise StoreError("it is away")
+
+        refused: list[str] = []
+
+        async def stop(*_: Any) -> None:
+            try:
+                async with parts.store.transaction() as tx:
+                    await tx.gits.list()
+            except EngineReplaced as error:
+                refused.append(str(error))
+
+        monkeypatch.setattr(EngineHolds, "renew", away)
+        monkeypatch.setattr(parts.agents, "stop_others", stop)
+        with pytest.raises(EngineReplaced, match="could not be renewed in time"):
+            await engine.wait()
+        assert len(refused) == 1

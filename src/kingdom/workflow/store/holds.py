@@ -108,6 +108,7 @@ class EngineHolds:
         self._epoch = 0
         self._renewed = 0.0
         self._held: set[str] = set()
+        self._given_up = False
 
     # ── the lease ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -141,9 +142,13 @@ class EngineHolds:
                 self.home, self._epoch,
             )  # fmt: skip
 
+    def give_up(self) -> None:
+        """Commit nothing more, also while the lease still lasts: agents are being stopped, and have not failed."""
+        self._given_up = True
+
     async def check(self, session: DatabaseSession) -> None:
         """Raise :class:`EngineReplaced` in a transaction that must not be committed any more."""
-        if not await session.fetch(_CHECK_LEASE, self.home, self._epoch):
+        if self._given_up or not await session.fetch(_CHECK_LEASE, self.home, self._epoch):
             raise self._replaced()
 
     def _replaced(self) -> EngineReplaced:
