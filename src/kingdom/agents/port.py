@@ -185,6 +185,7 @@ class Outcome:
     resets_at: float | None = None  # for status rate_limited: when to try again, if known
     started_at: float = 0.0  # seconds since the epoch, as ended_at
     ended_at: float = 0.0
+    lease_ended: bool = False  # for status killed: the lease of its engine was not renewed in time
 
 
 class Running(Protocol):

@@ -188,6 +188,7 @@ class BaseRun(ABC):
             turns=usage.turns,
             exit_code=ending.exit_code,
             timer=verdict.timer,
+            lease_ended=verdict.lease_ended,
             resets_at=rejected.resets_at if rejected and verdict.status == "rate_limited" else None,
             started_at=started_at,
             ended_at=ended_at,

@@ -52,6 +52,7 @@ class RunVerdict:
     result: Mapping[str, Any] | None = None
     error: str | None = None
     timer: Timer | None = None
+    lease_ended: bool = False
 
 
 def judge(
@@ -80,7 +81,7 @@ def judge(
     if finished is None and (how := _external_end(ending)):
         if ending.stopped == "ceiling":
             return RunVerdict("timeout", document, how, "total")
-        return RunVerdict("killed", document, how)
+        return RunVerdict("killed", document, how, lease_ended=ending.stopped == "lease")
     problem = _problem(usage, ending, exit_code_decides=exit_code_decides)
     status = document["status"] if document else None
     if document and status in ("needs_human", "failed"):

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from kingdom.agents.processes import find_process
+from kingdom.base.uptime import uptime
 from kingdom.workflow.commands import send_command, wait_for_command
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.errors import StoreError
@@ -17,7 +19,15 @@ from kingdom.workflow.store.holds import EngineHolds, EngineReplaced
 from kingdom.workflow.store.transactions import STREAM
 from kingdom.workflow.usecases.lifecycle import start_workflow
 from tests.support.repositories import Remote
-from tests.support.shared_store import create, running_machine, runs, wait_until_resting
+from tests.support.shared_store import (
+    create,
+    running_machine,
+    runs,
+    wait_for_file,
+    wait_until_resting,
+    waits_for,
+    works_of,
+)
 from tests.support.workflow_fakes import World, opened
 from tests.support.workflow_plans import created, work
 
@@ -122,3 +132,26 @@ async def test_an_engine_that_gives_its_lease_up_commits_nothing_more(
         with pytest.raises(EngineReplaced, match="could not be renewed in time"):
             await engine.wait()
         assert len(refused) == 1
+
+
+async def test_an_agent_that_stopped_because_the_lease_was_renewed_late_is_asked_again(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    gate = tmp_path / "gate"
+    async with running_machine(tmp_path / "a", postgres_url, lease=60) as (parts, _):
+        workflow_id = await create(parts, Remote(tmp_path / "remote"), runs("one", waits_for(gate)))
+        sent = await send_command(parts.store.bus, "StartWorkflow", workflow_id)
+        await wait_for_command(parts.store.bus, sent, 60)
+        await wait_for_file(gate.with_name("gate.waits"))
+        pid, times = int(gate.with_name("gate.waits").read_text()), parts.lease_file
+        assert times is not None
+        renewed = times.read_text()
+        times.write_text(f"0 {uptime() + 30}")
+        async with asyncio.timeout(30):
+            while find_process(pid) is not None:
+                await asyncio.sleep(0.02)
+        times.write_text(renewed)
+        gate.touch()
+        workflow = await wait_until_resting(parts, workflow_id)
+        assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
+        assert (await works_of(parts, workflow_id))["one"].attempt == 1

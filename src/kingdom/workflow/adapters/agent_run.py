@@ -13,8 +13,9 @@ not started    ``QueryFailed``, ``ReportFailed`` if its process died at the star
                ``AgentError`` if the engine is not installed or the order is invalid
 =============  =======================================================================================================
 
-A run that died with the machine or with the former engine is sent again after the restart, but only a few times in one
-attempt: it could be the run that brings the engine down.
+A run that died with the machine or with the former engine is sent again after the restart, and one that stopped because
+the engine's lease was renewed late at once; but only a few times in one attempt: it could be the run that brings the
+engine down.
 """
 
 from __future__ import annotations
@@ -166,12 +167,12 @@ class AgentRun:
             self._running, self._found = None, False
 
     def _to_be_sent_again(self, outcome: Outcome) -> bool:
-        """Return whether a former engine's run died with it, or wrote a report that nobody received."""
-        if not self._found or self._lost >= _MAX_RESENDS:
+        """Return whether a run died with a former engine or for this one's lease, or wrote a report that nobody got."""
+        if not (self._found or outcome.lease_ended) or self._lost >= _MAX_RESENDS:
             return False
         if outcome.status == "killed":
             self._lost += 1
-            log.warning("run %s died with a former engine (%s): sending it again", self.current_run, outcome.error)
+            log.warning("run %s was lost with its engine (%s): it is sent again", self.current_run, outcome.error)
             return True
         unheard = self.kind == "report" and outcome.status == "success" and self._output.empty
         return unheard and bool(missing_sections(report_text(outcome, self._output), self.task.outline))
