@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
+from kingdom.base.inotify import FileWatcher
 from kingdom.bus import Envelope, EventBus
-from kingdom.court.cancellations import requests_folder
 from kingdom.court.home import Home
-from kingdom.court.loop import on_changes
-from kingdom.court.machines.wakes import TOUCHED, TaskWakes, WakeCarrier
+from kingdom.court.machines.wakes import TaskWakes, WakeCarrier
 from kingdom.court.queues import TASKS, open_queues
 from tests.support.courts import PATIENCE
 from tests.support.machines import eventually
@@ -28,7 +27,6 @@ class Waiting:
         self.name = name
         self._woken = asyncio.Event()
         self.wakes = TaskWakes(home, bus, name, self._woken.set)
-        self.close = on_changes([requests_folder(home, name)], TOUCHED, lambda _: self._woken.set())
 
     async def is_woken(self) -> None:
         """Wait until it is woken."""
@@ -55,7 +53,7 @@ async def generals(home: Home, postgres_bus: EventBus, postgres_url: str) -> Asy
         made = [Waiting(home, one, "gen-one"), Waiting(home, two, "gen-two")]
         yield made
         for general in made:
-            general.close()
+            general.wakes.close()
 
 
 async def _until_listening(sql: Any, count: int) -> None:
@@ -64,10 +62,9 @@ async def _until_listening(sql: Any, count: int) -> None:
 
 
 async def _listen(generals: list[Waiting], sql: Any) -> None:
+    """Have each listen for itself."""
     for general in generals:
-        general.wakes.check()
-        await general.is_woken()  # as it begins to listen
-        general.forget()
+        general.wakes.open()
     await _until_listening(sql, len(generals))
 
 
@@ -113,9 +110,13 @@ async def test_one_listens_for_all_and_wakes_the_one_that_has_a_task(
 async def test_each_listens_for_itself_while_nobody_does(
     home: Home, generals: list[Waiting], postgres_bus: EventBus, postgres_url: str, sql: Any
 ) -> None:
+    await _listen(generals, sql)
     async with open_queues(postgres_url) as bus:
         (await _carry(home, bus, generals, sql, postgres_bus)).close()
-    await _listen(generals, sql)
+    for general in generals:
+        general.wakes.check()
+        await general.is_woken()  # as it begins to listen
+        general.forget()
     await postgres_bus.publish(TASKS, Envelope("gen-two", {}))
     await generals[1].is_woken()
     assert not generals[0].forget()
@@ -124,9 +125,12 @@ async def test_each_listens_for_itself_while_nobody_does(
 async def test_a_task_that_came_while_nobody_listened_wakes(
     home: Home, generals: list[Waiting], postgres_bus: EventBus, postgres_url: str
 ) -> None:
-    await postgres_bus.publish(TASKS, Envelope("gen-one", {}))
     async with open_queues(postgres_url) as bus:
         carrier = WakeCarrier(home, bus)
+        carrier.carry_for([])
+        generals[0].wakes.open()
+        await postgres_bus.publish(TASKS, Envelope("gen-one", {}))
+        assert not generals[0].forget()
         carrier.carry_for(["gen-one"])
         await generals[0].is_woken()
         carrier.close()
@@ -135,8 +139,25 @@ async def test_a_task_that_came_while_nobody_listened_wakes(
 async def test_a_general_that_is_gone_is_listened_for_no_more(
     home: Home, generals: list[Waiting], postgres_bus: EventBus, postgres_url: str, sql: Any
 ) -> None:
+    await _listen(generals, sql)
     async with open_queues(postgres_url) as bus:
         carrier = await _carry(home, bus, generals, sql, postgres_bus)
         carrier.carry_for(["gen-two"])
         assert await _woken_by(postgres_bus, bus, generals, ["gen-one", "gen-two"]) == [False, True]
+        carrier.close()
+
+
+async def test_a_general_that_cannot_watch_files_listens_for_itself(
+    home: Home, generals: list[Waiting], postgres_bus: EventBus, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without inotify, or when the kernel has none left, it would not notice that it is woken."""
+    monkeypatch.setattr(FileWatcher, "available", False)
+    async with open_queues(postgres_url) as bus:
+        carrier = WakeCarrier(home, bus)
+        carrier.carry_for([])
+        generals[0].wakes.open()
+        await generals[0].is_woken()  # as it begins to listen
+        generals[0].forget()
+        await postgres_bus.publish(TASKS, Envelope("gen-one", {}))
+        await generals[0].is_woken()
         carrier.close()

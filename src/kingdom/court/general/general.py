@@ -7,13 +7,11 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.base.inotify import MOVED_TO
 from kingdom.court.cancellations import (
     DEFAULT_REASON,
     cancel_requests,
     drop_request,
     request_cancel,
-    requests_folder,
 )
 from kingdom.court.errors import InvalidDocument, InvalidId
 from kingdom.court.general.context import GeneralContext, GeneralDeps, TaskContext, TaskHistory, TaskProgress
@@ -28,8 +26,8 @@ from kingdom.court.general.reports import (
     stored_result,
 )
 from kingdom.court.general.task_run import TaskAbandoned, TaskFinished, TaskRun
-from kingdom.court.loop import on_changes, remove_stale_temporaries
-from kingdom.court.machines.wakes import TOUCHED, TaskWakes
+from kingdom.court.loop import remove_stale_temporaries
+from kingdom.court.machines.wakes import TaskWakes
 from kingdom.court.models import Result, Task, timestamp
 from kingdom.court.packages.disabled import DisabledGenerals
 from kingdom.court.queues import TASKS, parse_document
@@ -133,16 +131,9 @@ class General:
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` when a task or a request to cancel one arrives, or when a run ends."""
         self._wake = wake
-        folder = requests_folder(self._context.home, self.name)
-        undo_requests = on_changes([folder], MOVED_TO | TOUCHED, lambda _: wake())
         self._wakes = TaskWakes(self._context.home, self._bus, self.name, wake)
-        self._wakes.check()
-
-        def undo() -> None:
-            self._wakes.close()
-            undo_requests()
-
-        return undo
+        self._wakes.open()
+        return self._wakes.close
 
     def report(self) -> Mapping[str, Any]:
         return {

@@ -7,12 +7,13 @@ a folder that they watch. While it does not run, each listens for itself.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from kingdom.base.inotify import ATTRIB
+from kingdom.base.inotify import ATTRIB, MOVED_TO, FileWatcher
 from kingdom.base.locks import FileLock
 from kingdom.court.cancellations import requests_folder
 from kingdom.court.queues import TASKS
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from kingdom.bus import EventBus
     from kingdom.court.home import Home
-
-TOUCHED: Final = ATTRIB  # what happens to the folder of a general's requests when a task may be there for it
 
 
 class WakeCarrier:
@@ -58,25 +57,42 @@ class WakeCarrier:
 
 
 class TaskWakes:
-    """Listens for one general, while no other process of its machine does."""
+    """Wakes one general for its tasks and requests. It listens for tasks while no other process of its machine does."""
 
     def __init__(self, home: Home, bus: EventBus, general: str, wake: Callable[[], None]) -> None:
+        self._folder = requests_folder(home, general)
         self._path = _lock_path(home)
         self._bus = bus
         self._general = general
         self._wake = wake
+        self._watch: FileWatcher | None = None
         self._undo: Callable[[], None] | None = None
+
+    def open(self) -> None:
+        """Begin to wait."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._watch = FileWatcher(asyncio.get_running_loop())
+        with contextlib.suppress(OSError):
+            self._watch.add(self._folder, MOVED_TO | ATTRIB, lambda _: self._wake())
+        self.check()
 
     def check(self) -> None:
         """Begin to listen, or end it, if the other process went or came."""
-        carried = self._path.exists() and FileLock.is_held(self._path)
-        if carried:
-            self.close()
+        if self._watch is None:
+            return
+        if self._watch.available and self._path.exists() and FileLock.is_held(self._path):
+            self._listen_no_more()
         elif self._undo is None:
             self._undo = self._bus.subscribe(TASKS, self._wake, types=[self._general])
 
     def close(self) -> None:
-        """Listen no more."""
+        """Wait no more."""
+        self._listen_no_more()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    def _listen_no_more(self) -> None:
         if self._undo is not None:
             self._undo()
             self._undo = None
