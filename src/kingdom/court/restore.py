@@ -70,10 +70,10 @@ def restore_backup(
 def _unpack(packed: IO[bytes], partial: Path, root: Path) -> BackupInfo:
     with tarfile.open(fileobj=packed, mode="r|") as archive:
         first = archive.next()
-        told = archive.extractfile(first) if first is not None and first.name == ABOUT_FILE else None
-        if told is None:
+        about = archive.extractfile(first) if first is not None and first.name == ABOUT_FILE else None
+        if about is None:
             raise BackupFailed("it is no backup of a court: kingdom backup makes one")
-        info = _read_info(json.loads(told.read()))
+        info = _read_info(json.loads(about.read()))
         if Path(info.home) != root:
             raise BackupFailed(
                 f"it was made of {info.home}, and its worktrees and records name that path: restore it there"
