@@ -2,7 +2,8 @@
 
 One machine leads, one stands by, two run the general; each is a network namespace with a home on a small disk of its
 own. Events come in all the time. In the end every event is done by one task, with one result and one line in the
-journal; no two soldiers were at one task at the same time; and nothing is left that nobody watches.
+journal; no two soldiers were at one task at the same time; work that costs money stays within its budget; and nothing
+is left that nobody watches.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from kingdom.bus.delivery import Record
 from kingdom.bus.errors import BusError
 from kingdom.court.config import MACHINE_FILE
 from kingdom.court.home import Home
@@ -32,6 +34,7 @@ from kingdom.court.machines.own_lead import LEASE_SECONDS, read_lead
 from kingdom.court.machines.registry import Registry
 from kingdom.court.queues import EVENTS, TASKS
 from kingdom.journal import Reader
+from tests.chaos.court.paid_work import FIRST, GENERAL, PaidWork
 from tests.chaos.fulldisk import small_disk
 from tests.chaos.machine_faults import FaultTally, MachineFaults
 from tests.chaos.processes import Violation
@@ -67,9 +70,10 @@ class Tally(FaultTally):
 
     events: int = 0
     changes: int = 0  # of the machine that leads
+    paid: str = ""  # what was spent
 
     def __str__(self) -> str:
-        return f"{super().__str__()}; {self.events} events, the lead went over {self.changes} times"
+        return f"{super().__str__()}; {self.events} events, the lead went over {self.changes} times; {self.paid}"
 
 
 class _Host:
@@ -123,6 +127,7 @@ class CourtMachinesCampaign:
 
     def run(self, faults: int) -> Tally:
         """Run so many faults, then let everything come to its end, and check it."""
+        self._paid = PaidWork(max(2, faults // 4))
         logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # it says when it cannot connect, which is meant
         with ExitStack() as stack:
             server = stack.enter_context(PostgresServer(self.folder / "pg"))
@@ -168,11 +173,12 @@ class CourtMachinesCampaign:
         install(seat, "gen-work", "command", argv=[sys.executable, str(worker), str(self._locks), "0.8"])
         manifest = seat.general("gen-work") / "manifest.yaml"
         manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"retries": 5}))
+        self._paid.install(seat)
         await Registry(url).publish_packages(seat)
         homes = {"seat": seat}
         for name in _NAMES[1:]:
             joined: dict[str, Any] = (
-                {"joined": True, "generals": ("gen-work",)} if name not in _LEADERS else {"generals": ()}
+                {"joined": True, "generals": ("gen-work", GENERAL)} if name not in _LEADERS else {"generals": ()}
             )
             result, _ = await join_court(disks[name] / "home", SharedQueues(name, url=url, **joined), force=False)
             homes[name] = result.home
@@ -198,8 +204,12 @@ class CourtMachinesCampaign:
             for _ in range(_BACKLOG - open_events):
                 self.tally.events += 1
                 await self._seat.emit(self.tally.events, "gen-work")
+            await self._paid.emit(self._seat)
 
     async def _statuses(self) -> dict[str, str]:
+        return {event: status for event, status in (await self._all_statuses()).items() if not _is_paid(event)}
+
+    async def _all_statuses(self) -> dict[str, str]:
         return {one.envelope.event_id: one.status async for one in self._seat.services.bus.records(EVENTS)}
 
     async def _fault(self) -> None:
@@ -241,17 +251,33 @@ class CourtMachinesCampaign:
                 logs = "\n".join(host.tail() for host in self._hosts)
                 raise Violation(f"{len(left)} events are stuck: {left[:5]}; tasks: {tasks}\n{logs}")
             await asyncio.sleep(_LOOK)
+        while not await self._paid_work_is_over():
+            if time.monotonic() > deadline:
+                raise Violation(f"work is stuck whose budget is not used up: {self._paid.check(self._homes)}")
+            await asyncio.sleep(_LOOK)
+
+    async def _paid_work_is_over(self) -> bool:
+        tasks = [one.status async for one in self._seat.services.bus.records(TASKS) if _is_paid(_event_of(one))]
+        events = [status for event, status in (await self._all_statuses()).items() if _is_paid(event)]
+        return all(map(_ended, tasks)) and self._paid.is_used(self._homes, sum(map(_ended, events)))
+
+    @property
+    def _homes(self) -> list[Home]:
+        return [host.home for host in self._hosts]
 
     async def _check(self) -> None:
         leader = await self._leader()
-        records = [record async for record in self._seat.services.bus.records(TASKS)]
-        events = {record.envelope.event_id: str(record.envelope.payload["event_id"]) for record in records}
+        events = {one.envelope.event_id: _event_of(one) async for one in self._seat.services.bus.records(TASKS)}
+        events = {task: event for task, event in events.items() if not _is_paid(event)}
         statuses = Counter((await self._statuses()).values())
         if statuses != {"DONE": self.tally.events}:
             raise Violation(f"{self.tally.events} events: {statuses}")
         machine = Machine(leader.home, self._seat.services)
         deadline = time.monotonic() + 60
-        while len(done := _completed(machine)) < self.tally.events and time.monotonic() < deadline:
+        while (
+            len(done := [task for task in _completed(machine) if task in events]) < self.tally.events
+            and time.monotonic() < deadline
+        ):
             await asyncio.sleep(_LOOK)
         # A task whose soldier was killed more often than it is tried again is followed by another one of its event.
         counts = Counter(events[task] for task in done)
@@ -261,6 +287,7 @@ class CourtMachinesCampaign:
         if bad := [task for task in done if (machine.result(task) or {}).get("status") != "success"]:
             raise Violation(f"tasks that are done have no result, or another one: {bad[:3]}")
         self._check_overlaps()
+        self.tally.paid = self._paid.check(self._homes)
         for host in self._hosts:
             await host.stop()
         await asyncio.sleep(2)
@@ -285,6 +312,14 @@ class CourtMachinesCampaign:
 
 def _ended(status: str) -> bool:
     return status in ("DONE", "DEAD")
+
+
+def _is_paid(event_id: str) -> bool:
+    return int(event_id.rpartition("-")[2]) > FIRST
+
+
+def _event_of(task: Record) -> str:
+    return str(task.envelope.payload["event_id"])
 
 
 def _completed(machine: Machine) -> list[str]:
