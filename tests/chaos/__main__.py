@@ -2,8 +2,8 @@
 
 In ``machines``, a court on four machines, and engines of workflows on three that share a store, meet faults of
 machines, links, disks and database.
-In the part ``kafka``, workers, publishers and brokers are killed and connections cut, with one shard and with four,
-and on a cluster of three brokers.
+In the part ``kafka``, workers, publishers and brokers are killed, connections cut, shards moved and disks of brokers
+filled, with one shard and with four, and on a cluster of three brokers.
 The part ``court`` is a campaign of its own against a whole court, in which everything is killed at once; ``workflow``
 is one against the engine of workflows, killed at every step of some stories and then at random instants; in ``git``,
 git is killed, or the disk fails, at every change of a file that it makes for us. Nobody is killed in ``lives``, which
@@ -36,9 +36,10 @@ from tests.chaos import strace
 from tests.chaos.court.campaign import CourtCampaign, queues_on
 from tests.chaos.court.machines import CourtMachinesCampaign
 from tests.chaos.day import BusyDay
+from tests.chaos.disks import NotPermitted
 from tests.chaos.engine import Campaign
 from tests.chaos.faults import CALLS, walk_faults
-from tests.chaos.fulldisk import NotPermitted, fill_and_free, ground_on_small_disk
+from tests.chaos.fulldisk import fill_and_free, ground_on_small_disk
 from tests.chaos.git.operations import OPERATIONS
 from tests.chaos.git.walk import FAULTS
 from tests.chaos.git.walk import Walk as GitWalk
@@ -89,7 +90,7 @@ class Run:
             self._note(f"{transport:<11} campaign     {tally}")
 
     def kafka(self, kills: int) -> None:
-        """Random kills under load on Kafka, of workers, publishers and the broker, and cut connections."""
+        """Random faults under load on Kafka."""
         command = f"--only {KAFKA} --kills {kills}"
         for name in KAFKA_GROUNDS:
             with self._part(f"{name} campaign", command) as folder, grounds(name, folder) as ground:
@@ -248,7 +249,7 @@ def main() -> int:
         "--kills",
         type=int,
         help="how many processes to kill, over all transports (500), how often the whole court, over all of them "
-        "(150), the engine of workflows at random (200), on Kafka (60), and how many faults of machines (200)",
+        "(150), the engine of workflows at random (200), on Kafka (130), and how many faults of machines (200)",
     )
     parser.add_argument("--lives", type=int, default=500, help="how many random lives on each transport (500)")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000)))
@@ -280,7 +281,7 @@ def main() -> int:
         for transport in transports:
             getattr(run, part)(transport)
     if KAFKA in parts:
-        run.kafka(options.kills or 60)
+        run.kafka(options.kills or 130)
     for transport in transports if COURT in parts else ():
         run.court(transport, -(-(options.kills or 150) // len(transports)))
     if WORKFLOW in parts:

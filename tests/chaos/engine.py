@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from tests.chaos.checks import drained, verify
 from tests.chaos.grounds import Ground, KafkaGround, PostgresGround, count_effects
 from tests.chaos.processes import Member, Violation, wait_until
 from tests.chaos.publisher import ORDERED, PLAIN, calls, read_promises
+from tests.support.namespaces import clock_library, shifted_clock
 
 LEASE: Final = 2.0  # seconds
 WORKERS: Final = 3
@@ -33,13 +35,23 @@ class Tally:
     kills: int = 0
     pauses: int = 0
     crashes: int = 0  # of the PostgreSQL server or the Kafka broker
+    full_disks: int = 0  # of a Kafka broker
+    cuts: int = 0  # of all connections at once
     backends: int = 0  # connections cut
     events: int = 0
     checks: int = 0
 
+    @property
+    def faults(self) -> int:
+        """All of them."""
+        return self.kills + self.pauses + self.crashes + self.full_disks + self.cuts
+
     def __str__(self) -> str:
-        server = f", {self.crashes} server crashes, {self.backends} connections cut" if self.crashes else ""
-        return f"{self.kills} kills, {self.pauses} pauses{server}, {self.events} events, {self.checks} checks"
+        server = f", {self.crashes} server crashes" if self.crashes else ""
+        server += f", {self.full_disks} full disks" if self.full_disks else ""
+        server += f", {self.cuts} cuts of {self.backends} connections" if self.cuts else ""
+        hit = f"{self.faults} faults ({self.kills} kills, {self.pauses} pauses{server})"
+        return f"{hit}, {self.events} events, {self.checks} checks"
 
 
 @dataclass
@@ -60,6 +72,9 @@ class Campaign:
         self._rng = random.Random(f"{self.seed}/{self.ground.transport}")
         self._logs = self.folder / "logs"
         self._logs.mkdir(exist_ok=True)
+        # With servers, their clock is the one that counts; elsewhere, all processes have the same.
+        shifted = isinstance(self.ground, PostgresGround | KafkaGround) and shutil.which("cc") is not None
+        self._clock_library = clock_library(self.folder) if shifted else None
 
     def run(self, kills: int, *, per_round: int = 10) -> Tally:
         """Kill ``kills`` processes, ``per_round`` in each round; pauses and server crashes come in between."""
@@ -73,7 +88,11 @@ class Campaign:
                     if isinstance(self.ground, PostgresGround):
                         self._outage_round(self.ground)
                     if isinstance(self.ground, KafkaGround):
-                        self._broker_round(self.ground)
+                        self._broker_round(self.ground.crash, "broker killed")
+                        self.tally.crashes += 1
+                        if self.ground.has_disks:
+                            self._broker_round(self.ground.fill_disk, "disk of a broker full")
+                            self.tally.full_disks += 1
                         self._cut_round(self.ground)
             for worker in self._workers:
                 worker.stop()
@@ -118,27 +137,26 @@ class Campaign:
         members = [publisher, *self._workers]
         for member in members:
             wait_until(member.is_ready, f"{member.name} to be ready", _START, members)
-        for blow in self._rng.sample([ground.terminate_backends, ground.terminate_backends, self._crash(ground)], 3):
+        for blow in self._rng.sample([self._cut(ground.terminate_backends)] * 2 + [self._crash(ground)], 3):
             time.sleep(self._rng.uniform(0.1, 0.6))
-            self.tally.backends += blow()
+            blow()
             for member in members:
                 member.check_alive()
         self._reckon("server crashed, connections cut", self._end_of_load(publisher))
         for member in self._workers:
             member.check_alive()  # never started anew in this round: whoever lives now lived through it
 
-    def _broker_round(self, ground: KafkaGround) -> None:
-        """The broker is killed and starts again; no process of ours is touched, and none may end."""
+    def _broker_round(self, blow: Callable[[], None], what: str) -> None:
+        """A broker is killed, or has no room, and starts again; no process of ours is touched, and none may end."""
         publisher = self._publisher()
         members = [publisher, *self._workers]
         for member in members:
             wait_until(member.is_ready, f"{member.name} to be ready", _START, members)
         time.sleep(self._rng.uniform(0.1, 0.6))
-        ground.crash()
-        self.tally.crashes += 1
+        blow()
         for member in members:
             member.check_alive()
-        self._reckon("broker killed", self._end_of_load(publisher))
+        self._reckon(what, self._end_of_load(publisher))
         for member in self._workers:
             member.check_alive()
 
@@ -151,7 +169,7 @@ class Campaign:
         guest: Member | None = None
         for number in range(_CUTS):
             time.sleep(self._rng.uniform(0.1, 1.0))
-            self.tally.backends += ground.cut()
+            self._cut(ground.cut)()
             if number == 0:
                 guest = self._worker(f"guest-{self._round}", [PLAIN, ORDERED])
             elif guest is not None and number == _CUTS - 2:
@@ -163,13 +181,19 @@ class Campaign:
         for member in self._workers:
             member.check_alive()
 
-    def _crash(self, ground: PostgresGround) -> Callable[[], int]:
-        def crash() -> int:
+    def _crash(self, ground: PostgresGround) -> Callable[[], None]:
+        def crash() -> None:
             ground.server.crash()
             self.tally.crashes += 1
-            return 0
 
         return crash
+
+    def _cut(self, all_connections: Callable[[], int]) -> Callable[[], None]:
+        def cut() -> None:
+            self.tally.backends += all_connections()
+            self.tally.cuts += 1
+
+        return cut
 
     def _pause_round(self) -> None:
         """A worker is stopped past its lease while it holds an event; another finishes it; the first one wakes."""
@@ -202,16 +226,23 @@ class Campaign:
         self._round += 1
         self._acks = self.folder / f"acks-{self._round}"
         told = [f"--url={self.ground.url}", f"--round={self._round}", f"--seed={self.seed}", f"--acks={self._acks}"]
-        return self._member(Member(f"publisher-{self._round}", "publisher", told, self._logs))
+        return self._member(f"publisher-{self._round}", "publisher", told)
 
     def _worker(self, name: str, streams: list[str], hold: float = 0.0) -> Member:
         told = [f"--url={self.ground.url}", f"--lease={LEASE}", f"--hold={hold}", "--streams", *streams]
-        return self._member(Member(name, "worker", told, self._logs))
+        return self._member(name, "worker", told)
 
-    def _member(self, member: Member) -> Member:
+    def _member(self, name: str, module: str, told: list[str]) -> Member:
+        member = Member(name, module, told, self._logs, self._clock())
         self._started.append(member)
         member.start()
         return member
+
+    def _clock(self) -> dict[str, str]:
+        """Have the clock of a process be hours off, sometimes."""
+        if self._clock_library is None or self._rng.random() < 0.5:
+            return {}
+        return shifted_clock(self._clock_library, self._rng.choice((-1, 1)) * self._rng.randrange(3600, 5 * 3600))
 
     def _end_of_load(self, publisher: Member) -> list[tuple[str, Envelope]]:
         """See that publishing goes on after the violence, then end it; returns what was promised in this round."""

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import random
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from kingdom.bus import Envelope, StorageFull, connect
 from kingdom.bus.eventbus import EventBus
+from tests.chaos.disks import small_disk
 from tests.chaos.grounds import FilesGround, Ground, PostgresGround, SqliteGround, open_folder, restartable_server
 from tests.chaos.processes import Violation
 
@@ -22,27 +22,6 @@ STREAM: Final = "disk"
 # Of the disk, and of the ballast that is thrown off later. PostgreSQL writes a new version of a row for each change.
 MEGABYTES: Final = {"files": (2, 1), "sqlite": (2, 1), "postgresql": (16, 13)}
 _MOST: Final = 20_000  # events: the disk is full long before
-
-
-class NotPermitted(Exception):
-    """This process may not mount file systems."""
-
-
-@contextmanager
-def small_disk(at: Path, megabytes: int) -> Iterator[Path]:
-    """A file system of so many megabytes, mounted at ``at`` for as long as the context lasts."""
-    at.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0777", "kingdom-chaos", str(at)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise NotPermitted("there is no mount command here") from None
-    if mounted.returncode:
-        raise NotPermitted(f"mounting a small tmpfs is not permitted here: {mounted.stderr.strip()}")
-    try:
-        yield at
-    finally:
-        subprocess.run(["umount", "--lazy", str(at)], check=True)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 
 from kingdom.bus import DocumentForm, connect
+from tests.chaos.disks import NotPermitted, filled, small_disk
 from tests.support.kafka import KafkaBroker, KafkaCluster, bus_url
 from tests.support.postgres import PostgresServer, create_schema
 from tests.support.proxy import CuttingProxy
@@ -24,6 +25,8 @@ KAFKA = ("kafka", "kafka-shards", "kafka-cluster")
 CAMPAIGNS = (*TRANSPORTS, *KAFKA)  # crash points are system calls, and those of librdkafka are in threads of its own
 EFFECTS_PATH = "CHAOS_EFFECTS"  # where handlers leave effects if their bus is in no database
 EFFECT_TABLE = "CREATE TABLE IF NOT EXISTS chaos_effect (event_id text NOT NULL, worker text NOT NULL)"
+_BROKER_MEGABYTES = 1024
+_FULL_SECONDS = 20.0  # a broker without room gives up at its next write
 _TEMPORARY = re.compile(r"\.tmp-|\.tmp$|-journal$")
 
 
@@ -169,9 +172,10 @@ class PostgresGround:
 
 
 class KafkaGround:
-    """Brokers of our own, each behind a proxy. Effects are rows of an SQLite file, behind an Inbox."""
+    """Brokers of our own, each behind a proxy, on small disks. Effects are rows of an SQLite file, behind an Inbox."""
 
     exactly_once = True
+    has_disks = True  # whether they are on disks that can be filled
 
     def __init__(
         self, transport: str, brokers: Sequence[KafkaBroker], proxies: Sequence[CuttingProxy], folder: Path
@@ -206,6 +210,12 @@ class KafkaGround:
         self._brokers[0].kill()
         self._brokers[0].start()
         self._brokers.rotate()
+
+    def fill_disk(self) -> None:
+        """Leave a broker no room, until it gives up; then make room and start it again, as an operator would."""
+        with filled(self._brokers[0].folder):
+            self._brokers[0].wait_for_end(_FULL_SECONDS)
+        self.crash()
 
     def cut(self) -> int:
         """Cut all connections to brokers, also those between them; return how many there were."""
@@ -247,6 +257,14 @@ def grounds(transport: str, folder: Path) -> Iterator[Ground]:
     elif transport in KAFKA:
         with ExitStack() as stack:
             many = 3 if transport == "kafka-cluster" else 1
+            try:
+                for place in [folder / "broker"] if many == 1 else KafkaCluster.folders(folder / "brokers"):
+                    place.parent.mkdir(exist_ok=True)
+                    stack.enter_context(small_disk(place, _BROKER_MEGABYTES))
+            except NotPermitted:
+                has_disks = False
+            else:
+                has_disks = True
             proxies = [stack.enter_context(CuttingProxy()) for _ in range(many)]
             if many == 1:
                 more = f"advertised.listeners=PLAINTEXT://127.0.0.1:{proxies[0].port}\n"
@@ -258,7 +276,9 @@ def grounds(transport: str, folder: Path) -> Iterator[Ground]:
             for proxy, broker in zip(proxies, brokers, strict=True):
                 proxy.target = broker.port
             stack.enter_context(opened)
-            yield KafkaGround(transport, brokers, proxies, folder)
+            ground = KafkaGround(transport, brokers, proxies, folder)
+            ground.has_disks = has_disks
+            yield ground
     else:
         with restartable_server() as server:
             yield PostgresGround(server, "chaos")

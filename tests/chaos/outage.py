@@ -35,7 +35,7 @@ from kingdom.court.loop import Role
 from kingdom.court.models import DETECTED_BY, Event, timestamp
 from kingdom.court.packages.installed import GeneralsCache
 from kingdom.court.queues import put_documents
-from tests.chaos.fulldisk import NotPermitted, small_disk
+from tests.chaos.disks import NotPermitted, small_disk
 from tests.chaos.processes import Violation
 from tests.support.chamberlains import Watched
 from tests.support.git_server import GitServer, trusted

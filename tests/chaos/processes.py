@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).resolve().parents[2]
 READY = "ready"
@@ -22,11 +23,14 @@ class Violation(AssertionError):
 class Member:
     """One process of the campaign and its successors: whoever is killed is started again under the same name."""
 
-    def __init__(self, name: str, module: str, arguments: list[str], logs: Path) -> None:
+    def __init__(
+        self, name: str, module: str, arguments: list[str], logs: Path, env: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.name = name
         self.generation = 0
         self._command = [sys.executable, "-m", f"tests.chaos.{module}", "--name", name, *arguments]
         self._logs = logs
+        self._env = {**os.environ, "PYTHONFAULTHANDLER": "1", **env}  # SIGABRT prints where each thread is
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -43,7 +47,7 @@ class Member:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=ROOT,
-                env={**os.environ, "PYTHONFAULTHANDLER": "1"},  # SIGABRT prints where each thread is
+                env=self._env,
             )
 
     def is_ready(self) -> bool:

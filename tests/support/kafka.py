@@ -52,7 +52,7 @@ class KafkaBroker:
 
     def __init__(self, folder: Path, more: str = "", *, node: int = 1, controllers: Sequence[int] = ()) -> None:
         self._kafka = installed()
-        self._folder = folder
+        self.folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._port, controller = _free_ports(2)
         if controllers:
@@ -102,12 +102,13 @@ class KafkaBroker:
         """Start it, and wait until it answers."""
         archive = f"-XX:SharedArchiveFile={self._kafka / 'classes.jsa'}"
         libraries = f"{(self._kafka / 'libs').resolve()}/*"
-        with (self._folder / "broker.log").open("ab") as log:
+        with (self.folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*_JAVA, archive, "-cp", libraries, "kafka.Kafka", str(self._folder / "server.properties")],
+                [*_JAVA, archive, "-cp", libraries, "kafka.Kafka", str(self.folder / "server.properties")],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                cwd=self.folder,  # for the report of a crash
             )
         if wait:
             self.wait()
@@ -117,10 +118,16 @@ class KafkaBroker:
         assert self._process is not None
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():
-            told = (self._folder / "broker.log").read_text()[-2000:]
+            told = (self.folder / "broker.log").read_text()[-2000:]
             assert self._process.poll() is None, f"the broker ended: {told}"
             assert time.monotonic() < deadline, f"the broker does not answer: {told}"
             time.sleep(0.05)
+
+    def wait_for_end(self, seconds: float) -> None:
+        """Wait until it has ended by itself, at most so long."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
 
     def _answers(self) -> bool:
         try:
@@ -166,11 +173,17 @@ class KafkaCluster:
     def __init__(self, folder: Path, advertised: Sequence[int] = ()) -> None:
         """``advertised``: the ports under which each node is reached, by others and by the other nodes."""
         ports = _free_ports(3)
+        places = self.folders(folder)
         names = [f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}\n" for port in advertised] or ["", "", ""]
         self.nodes = [
-            KafkaBroker(folder / f"node-{node}", self._MORE + name, node=node, controllers=ports)
-            for node, name in zip((1, 2, 3), names, strict=True)
+            KafkaBroker(place, self._MORE + name, node=node, controllers=ports)
+            for node, (place, name) in enumerate(zip(places, names, strict=True), 1)
         ]
+
+    @staticmethod
+    def folders(folder: Path) -> list[Path]:
+        """Where its nodes keep their data."""
+        return [folder / f"node-{node}" for node in (1, 2, 3)]
 
     @property
     def servers(self) -> str:

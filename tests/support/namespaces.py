@@ -83,7 +83,7 @@ class Space:
 
     def shift_clock(self, library: Path, seconds: int) -> None:
         """Have the clock of what is started from now on be so many seconds ahead (:func:`clock_library`)."""
-        self._clock = "env", f"LD_PRELOAD={library}", f"SHIFTED_CLOCK={seconds}"
+        self._clock = "env", *(f"{name}={value}" for name, value in shifted_clock(library, seconds).items())
 
     def start(self, argv: Sequence[str], **more: Any) -> subprocess.Popen[bytes]:
         """Start a program on this machine."""
@@ -142,6 +142,11 @@ def clock_library(folder: Path) -> Path:
     source = Path(__file__).with_name("shifted_clock.c")
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
     return library
+
+
+def shifted_clock(library: Path, seconds: int) -> dict[str, str]:
+    """The environment of a process whose clock is so many seconds ahead (:func:`clock_library`)."""
+    return {"LD_PRELOAD": str(library), "SHIFTED_CLOCK": str(seconds)}
 
 
 def _ip(*words: str) -> str:

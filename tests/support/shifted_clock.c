@@ -2,9 +2,11 @@
  * of its files are those of its clock, too. What counts seconds since the start is right. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <threads.h>
 #include <time.h>
 
 static time_t shift(void) {
@@ -93,4 +95,26 @@ int futimens(int file, const struct timespec given[2]) {
     struct timespec times[2];
     REAL(futimens);
     return real(file, unshifted(given, times));
+}
+
+/* The kernel ends these waits by its own clock. A deadline before 2001 is one of seconds since the start. */
+static struct timespec deadline(const struct timespec *until) {
+    struct timespec found = *until;
+
+    if (found.tv_sec > 1000000000)
+        found.tv_sec -= shift();
+    return found;
+}
+
+int pthread_cond_timedwait(pthread_cond_t *restrict condition, pthread_mutex_t *restrict lock,
+                           const struct timespec *restrict until) {
+    struct timespec at = deadline(until);
+    REAL(pthread_cond_timedwait);
+    return real(condition, lock, &at);
+}
+
+int cnd_timedwait(cnd_t *restrict condition, mtx_t *restrict lock, const struct timespec *restrict until) {
+    struct timespec at = deadline(until);
+    REAL(cnd_timedwait);
+    return real(condition, lock, &at);
 }

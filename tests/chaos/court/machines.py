@@ -35,7 +35,7 @@ from kingdom.court.machines.registry import Registry
 from kingdom.court.queues import EVENTS, TASKS
 from kingdom.journal import Reader
 from tests.chaos.court.paid_work import FIRST, GENERAL, PaidWork
-from tests.chaos.fulldisk import small_disk
+from tests.chaos.disks import filled, small_disk
 from tests.chaos.machine_faults import FaultTally, MachineFaults
 from tests.chaos.processes import Violation
 from tests.support.courts import Court
@@ -234,12 +234,8 @@ class CourtMachinesCampaign:
                 os.kill(self._chance.choice(pids), signal.SIGKILL)
 
     async def _fill(self, host: _Host) -> None:
-        ballast = host.disk / "ballast"
-        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(65536))
-        await asyncio.sleep(self._chance.uniform(1, 8))
-        ballast.unlink()
+        with filled(host.disk):
+            await asyncio.sleep(self._chance.uniform(1, 8))
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────
 

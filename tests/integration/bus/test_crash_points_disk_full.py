@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.fulldisk import NotPermitted, fill_and_free, ground_on_small_disk
+from tests.chaos.disks import NotPermitted
+from tests.chaos.fulldisk import fill_and_free, ground_on_small_disk
 from tests.chaos.grounds import TRANSPORTS
 
 pytestmark = [pytest.mark.walk, pytest.mark.timeout(120)]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.chaos.fulldisk import NotPermitted, small_disk
+from tests.chaos.disks import NotPermitted, small_disk
 from tests.support.court_processes import ROOT, CourtProcesses, wait_for
 from tests.support.courts import Court, until
 
