@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
 
 def _machines(home: Path) -> dict[str, dict[str, Any]]:
-    done = kingdom("machines", "ls", "--json", KINGDOM_HOME=str(home))
+    done = kingdom("machines", "--json", KINGDOM_HOME=str(home))
     assert done.returncode == 0, done.stderr
     return {one["name"]: one for one in json.loads(done.stdout)["machines"]}
 
@@ -47,7 +47,7 @@ def test_a_machine_joins_works_for_the_court_and_leaves(tmp_path: Path, postgres
             known = until(lambda: (found := _machines(seat.root))["builder-2"].get("generals") and found, "a report")
             assert (known["seat"]["generals"], known["seat"]["state"]) == ([], "active")
             assert (known["builder-2"]["generals"], known["builder-2"]["slots"]) == (["gen-briefing", "gen-test"], 2)
-            table = seat.run("machines", "ls").stdout
+            table = seat.run("machines").stdout
             assert "seat (here)" in table
             assert "0 of 2" in table
             shown = until(lambda: len((found := seat.ask("status"))["machines"]) == 2 and found, "both machines")
@@ -59,6 +59,9 @@ def test_a_machine_joins_works_for_the_court_and_leaves(tmp_path: Path, postgres
             assert builder.pids() == {}
         done = kingdom("join", postgres_url, "--name", "builder-2", "--dir", str(tmp_path / "again"))
         assert done.returncode == 0, done.stderr  # the name is free
+    assert _machines(seat.root)["seat"]["state"] == "stopped"
+    assert "Usage: kingdom machines" in seat.run("machines", "-h").stdout
+    assert "Did you mean 'remove'?" in seat.run("machines", "remov").stderr
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Commands, groups and arguments: click's, with the few differences of this program.
 
-A help page lists arguments with their texts, a group that is called alone shows its help, and a wrong name of a command
-is answered with similar ones.
+A help page lists arguments with their texts, a group that is called alone shows its help or runs its default command,
+and a wrong name of a command is answered with similar ones.
 """
 
 from __future__ import annotations
@@ -38,16 +38,20 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group that shows its help when it is called without a command."""
+    """A group that, called without a command, runs its ``default`` one, or shows its help if it has none."""
 
     command_class = Command
+    default: str | None = None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order in which they were added."""
         return list(self.commands)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the options of the group; without any word, ask for its help."""
+        """Parse the options of the group; without a command, take the default one, or ask for its help."""
+        named = args and (not args[0].startswith("-") or args[0] in ("-h", "--help"))
+        if self.default is not None and not named and not ctx.resilient_parsing:
+            args = [self.default, *args]
         return super().parse_args(ctx, args or ["--help"])
 
     def resolve_command(

@@ -24,7 +24,13 @@ from kingdom.court.init_home import CannotInitHome, SharedQueues
 from kingdom.court.machines.capacity import machine_state
 from kingdom.court.machines.database import CourtDatabase
 from kingdom.court.machines.joining import join_court
-from kingdom.court.machines.listing import clones_elsewhere, homeless_generals, read_machines
+from kingdom.court.machines.listing import (
+    clones_elsewhere,
+    describe_machine,
+    homeless_generals,
+    machine_problems,
+    read_machines,
+)
 from kingdom.court.machines.registry import DamagedPackage, Registry
 from kingdom.court.machines.role import Link
 from kingdom.court.packages.installed import load_generals
@@ -295,6 +301,16 @@ async def test_a_general_that_needs_a_label_runs_only_where_it_is(
             await seat.emit(1, "gen-train")
             (task_id,) = await eventually(seat.tasks)
             assert (await eventually(lambda: seat.result(task_id)))["machine"] == "strong"
+        stopped = await Registry(postgres_url).machines()
+        assert {one.name: describe_machine(one, "seat").state for one in stopped}["strong"] == "stopped"
+        await eventually(lambda: "strong" in "".join(_problems(seat)))
+        (problem,) = _problems(seat)
+        assert problem.startswith("no machine runs it, so its tasks wait: kingdom up on strong starts it, kingdom join")
+        later = read_machines(seat.home, seat.services.clock() + 3600)
+        assert "machine strong" not in [one.what for one in machine_problems(later)]
+        own = [one for one in read_machines(strong.home, strong.services.clock()) if one.here]
+        assert [one.state for one in own] == ["stopped"]
+        assert not list(homeless_generals(own, [one.manifest for one in load_generals(strong.home).by_name.values()]))
 
 
 def _problems(seat: Machine) -> list[str]:

@@ -209,7 +209,10 @@ def leave(timeout: float, home: Path | None, json: bool) -> None:
 
 @group("machines")
 def app() -> None:
-    """List the machines of a court, add one, or remove one."""
+    """List the machines of a court, add one, or remove one.
+
+    Without a command, lists them.
+    """
 
 
 @command()
@@ -294,7 +297,7 @@ def remove(name: str, forget: bool, yes: bool, home: Path | None, json: bool) ->
         output.confirm(f"Remove {name} from the court?", yes=yes)
         had_role = asyncio.run(rights.remove(name))
         if not asyncio.run(registry.set_state(name, "left" if forget else "removed")) and not had_role:
-            raise output.CommandError("UNKNOWN_MACHINE", f"the court has no machine {name!r}: kingdom machines ls")
+            raise output.CommandError("UNKNOWN_MACHINE", f"the court has no machine {name!r}: kingdom machines")
     if json:
         output.print_json({"machine": name, "removed": True})
     else:
@@ -319,3 +322,4 @@ def machine_row(machine: MachineState) -> tuple[str, ...]:
 
 for _command in (ls, add, remove):
     app.add_command(_command)
+app.default = "ls"

@@ -67,7 +67,7 @@ def refuse_copy(home: Home) -> None:
     if machine is not None and leader == machine.name:
         raise NotLeading(
             f"{leader} gave the lead back when it was stopped, and another machine may have it: do it on the one that "
-            "leads (kingdom machines ls), or start this one first (kingdom up)"
+            "leads (kingdom machines), or start this one first (kingdom up)"
         )
     raise NotLeading(f"{leader} leads the court, and this machine has a copy of its files: do it there")
 

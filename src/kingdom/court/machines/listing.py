@@ -63,7 +63,9 @@ class MachineState:
     __pydantic_config__: ClassVar[ConfigDict] = API_CONFIG
 
     name: Annotated[str, Field(examples=["builder-2"])]
-    state: Annotated[str, Field(description="active, silent, leaving or removed", examples=["active"])]
+    state: Annotated[
+        str, Field(description="active, stopped (kingdom down), silent, leaving or removed", examples=["active"])
+    ]
     here: Annotated[bool, Field(description="Whether it is the machine that answers.")]
     joined: Annotated[bool, Field(description="Whether it runs generals only.")]
     leads: Annotated[bool, Field(description="Whether it has the king, envoy, sentinel and chamberlain now.")]
@@ -87,11 +89,10 @@ class MachineState:
 
 def describe_machine(machine: Machine, own: str) -> MachineState:
     """Return the state of a machine as the database has it."""
-    silent = machine.state == "active" and machine.silent_seconds > ALIVE_SECONDS
     report = machine.report
     return MachineState(
         machine.name,
-        "silent" if silent else machine.state,
+        _shown_state(machine),
         machine.name == own,
         machine.joined,
         machine.leads,
@@ -128,8 +129,11 @@ def clones_elsewhere(home: Home, own: str, general: str, now: float) -> set[str]
     """Return the clones of repositories, by the names of their folders, that other machines of a general have."""
     found: set[str] = set()
     for machine in _last_read(home, now):
-        active = machine.state == "active" and machine.silent_seconds <= ALIVE_SECONDS
-        if active and machine.name != own and general in _list(machine.report.get("generals")):
+        if (
+            _shown_state(machine) == "active"
+            and machine.name != own
+            and general in _list(machine.report.get("generals"))
+        ):
             found |= set(map(str, _list(machine.report.get("clones"))))
     return found
 
@@ -166,10 +170,21 @@ def homeless_generals(machines: Sequence[MachineState], generals: Iterable[Manif
     """Yield the generals that no machine runs, so that their tasks wait for ever."""
     running = {name for machine in machines if machine.state == "active" for name in machine.generals}
     for general in generals:
-        if machines and general.name not in running:
-            option = f" --labels {','.join(general.runs_on)}" if general.runs_on else ""
-            why = f"no machine runs it, so its tasks wait: kingdom join{option} adds one that can"
-            yield CourtProblem(f"general {general.name}", why)
+        away = [one for one in machines if one.state in ("stopped", "silent") and general.name in one.generals]
+        if not machines or general.name in running or any(one.here for one in away):  # a court that is down says so
+            continue
+        option = f" --labels {','.join(general.runs_on)}" if general.runs_on else ""
+        start = f"kingdom up on {' or '.join(one.name for one in away)} starts it, " if away else ""
+        why = f"no machine runs it, so its tasks wait: {start}kingdom join{option} adds one that can"
+        yield CourtProblem(f"general {general.name}", why)
+
+
+def _shown_state(machine: Machine) -> str:
+    if machine.state != "active":
+        return machine.state
+    return (
+        "stopped" if machine.report.get("stopped") else "silent" if machine.silent_seconds > ALIVE_SECONDS else "active"
+    )
 
 
 def _soldier(value: Any) -> MachineSoldier | None:

@@ -173,6 +173,11 @@ class Link:
                 async with asyncio.timeout(_LAST_REPORT_SECONDS):
                     while await self._shipper.ship():
                         pass
+        with contextlib.suppress(CourtError, BusError, OSError):  # then it counts as silent after a minute
+            async with asyncio.timeout(_LAST_REPORT_SECONDS):
+                report = {**await asyncio.to_thread(self._own_report), "stopped": True}
+                await self._registry.sign(self._machine, joined=self._section.joined, report=report)
+                save_machines(self._home, await self._registry.machines(), self._services.clock())
 
     # ── signs of life and packages ────────────────────────────────────────────────────────────────────────────
 

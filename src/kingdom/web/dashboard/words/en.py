@@ -105,6 +105,7 @@ WORDS: Final[dict[str, str]] = {
     "court.deaths": "crashed {n} times",
     "court.machines": "Machines",
     "machine.active": "active",
+    "machine.stopped": "stopped",
     "machine.silent": "not seen",
     "machine.leaving": "leaving",
     "machine.removed": "removed",

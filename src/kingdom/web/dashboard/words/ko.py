@@ -105,6 +105,7 @@ WORDS: Final[dict[str, str]] = {
     "court.deaths": "비정상 종료 {n}번",
     "court.machines": "머신",
     "machine.active": "동작 중",
+    "machine.stopped": "중지됨",
     "machine.silent": "응답 없음",
     "machine.leaving": "나가는 중",
     "machine.removed": "제거됨",
