@@ -1,4 +1,4 @@
-"""What happens to machines: they die, freeze, lose their link or find it slow, and the database is restarted.
+"""What happens to machines: they die, freeze, lose their link or find it slow or lossy; the database is restarted.
 
 The clocks of some are hours off, all the time.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from kingdom.base.uptime import uptime
-from tests.support.namespaces import Relay, Space, clock_library
+from tests.support.namespaces import Relay, Space, can_lose_packets, clock_library
 from tests.support.postgres import PostgresServer
 
 Fault = Callable[[Space], Awaitable[None]]
@@ -59,7 +59,8 @@ class MachineFaults:
 
     def kinds(self) -> dict[str, Fault]:
         """All of them, by name."""
-        return {
+        lossy: dict[str, Fault] = {"link lossy": self._lose} if can_lose_packets() else {}
+        return lossy | {
             "machine killed": self._kill,
             "machine frozen": self._freeze,
             "link cut for long": self._cut_for_long,
@@ -94,6 +95,11 @@ class MachineFaults:
         self._relay.slow[space.address] = 0.2
         await asyncio.sleep(self._chance.uniform(2, 10))
         del self._relay.slow[space.address]
+
+    async def _lose(self, space: Space) -> None:
+        space.lose(self._chance.choice((5, 20, 40)))
+        await asyncio.sleep(self._chance.uniform(2, self.long))
+        space.lose(0)
 
     async def _restart_database(self, space: Space) -> None:
         await asyncio.to_thread(self._server.stop)

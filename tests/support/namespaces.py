@@ -1,4 +1,4 @@
-"""Machines on this host: network namespaces, each with a link of its own to a database, which can be cut or slow.
+"""Machines on this host: network namespaces, each with a link of its own to a database: cut, slow or lossy at times.
 
 The other ends of the links are in a namespace of their own, the hub: to programs on the host, such as a browser,
 nothing changes when links come and go.
@@ -35,6 +35,11 @@ def why_not_possible() -> str | None:
     tried = subprocess.run(["ip", "netns", "add", f"kt{os.getpid()}"], capture_output=True, text=True, check=False)
     subprocess.run(["ip", "netns", "del", f"kt{os.getpid()}"], capture_output=True, check=False)
     return tried.stderr.strip() or None
+
+
+def can_lose_packets() -> bool:
+    """Whether links can be lossy here."""
+    return shutil.which("nft") is not None
 
 
 class Hub:
@@ -111,6 +116,16 @@ class Space:
         """Bring its link up again."""
         self._hub.ip("link", "set", self._link, "up")
         self._hub.ip("addr", "replace", f"{self.address}/30", "dev", self._link)
+
+    def lose(self, percent: int) -> None:
+        """Lose so many of the packets of its link, in both directions; 0 for none."""
+        for space, device in ((self.name, "db"), (self._hub.name, self._link)):  # each end loses what arrives there
+            table = f"table ip lossy-{device}"
+            rules = f"{table}\ndelete {table}\n"
+            if percent:
+                drop = f"iifname {device} numgen random mod 100 < {percent} drop"
+                rules += f"{table} {{\nchain input {{\ntype filter hook input priority 0;\n{drop}\n}}\n}}\n"
+            subprocess.run(["ip", "netns", "exec", space, "nft", "-f", "-"], input=rules, text=True, check=True)
 
     def remove(self) -> None:
         """End everything on it, and it."""
