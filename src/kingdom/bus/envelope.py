@@ -52,6 +52,11 @@ def check_event_id(value: str) -> str:
     return _check_name("event id", value, MAX_ID_BYTES)
 
 
+def is_event_id(value: object) -> bool:
+    """Return whether ``value`` is a valid event id."""
+    return isinstance(value, str) and len(value) <= MAX_ID_BYTES and _is_name(value) is not None
+
+
 def check_stream(value: str) -> str:
     """Return ``value`` if it is a valid stream name; otherwise raise :class:`InvalidName` with the reason."""
     return _check_name("stream name", value, MAX_STREAM_BYTES)

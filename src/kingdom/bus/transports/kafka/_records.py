@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from kingdom.base.jsontext import decode
-from kingdom.bus.envelope import PRIORITIES, Envelope, check_event_id, parse_time
-from kingdom.bus.errors import InvalidEnvelope, InvalidName
+from kingdom.bus.envelope import PRIORITIES, Envelope, Priority, is_event_id, parse_time
+from kingdom.bus.errors import InvalidEnvelope
 from kingdom.bus.stream_entry import NORMAL, EventEntry, aggregate_key
 
-_PRIORITY_INDEX: Final = {name.encode(): index for index, name in enumerate(PRIORITIES)}
+_PRIORITY_INDEX: Final[dict[bytes | None, int]] = {name.encode(): index for index, name in enumerate(PRIORITIES)}
 Headers = list[tuple[str, bytes]]
 
 
@@ -29,24 +30,20 @@ class EventText(NamedTuple):
 
     def envelope(self) -> Envelope:
         """Return the envelope, or raise :class:`InvalidEnvelope`."""
-        routing: dict[str, Any] = {
-            "aggregate_type": self.aggregate_type,
-            "aggregate_id": self.aggregate_id,
-            "priority": PRIORITIES[self.priority],
-        }
         try:
             text = self.value.decode()
         except UnicodeDecodeError:
             raise InvalidEnvelope(f"record of event {self.event_id}: its value is not UTF-8") from None
+        priority = PRIORITIES[self.priority]
         try:
-            envelope = Envelope.from_store(text, **routing)
+            envelope = Envelope.from_store(text, self.aggregate_type, self.aggregate_id, priority)
         except InvalidEnvelope:
-            envelope = self._foreign(text, routing)
+            envelope = self._foreign(text, priority)
         if self.not_before is not None:
             envelope.__dict__["not_before"] = self.not_before
         return envelope
 
-    def _foreign(self, text: str, routing: dict[str, Any]) -> Envelope:
+    def _foreign(self, text: str, priority: Priority) -> Envelope:
         """Return the envelope of a CloudEvent of another program: its value is the payload."""
         try:
             payload = decode(text)
@@ -55,7 +52,15 @@ class EventText(NamedTuple):
         if not isinstance(payload, dict) or "eventId" in payload or self.type == UNREADABLE:
             raise InvalidEnvelope(f"record of event {self.event_id}: its value is no envelope and no JSON object")
         when = datetime.fromtimestamp(self.at, UTC)
-        return Envelope(type=self.type, payload=payload, event_id=self.event_id, occurred_at=when, **routing)
+        return Envelope(
+            type=self.type,
+            payload=payload,
+            event_id=self.event_id,
+            occurred_at=when,
+            aggregate_type=self.aggregate_type,
+            aggregate_id=self.aggregate_id,
+            priority=priority,
+        )
 
     def shown(self) -> Envelope:
         """Return the envelope, or a placeholder if it cannot be read."""
@@ -147,35 +152,34 @@ def key_of(envelope: Envelope) -> bytes | None:
 
 
 def read_record(message: Any) -> DataRecord:
-    """Read a message of the data topic, of any author."""
+    """Read a message of the data topic, of any author.
+
+    Every process that takes part in a shard does this for each of its events, so headers that few events have cost
+    nothing to the others, and texts that many events share are decoded once.
+    """
     offset: int = message.offset()
     value: bytes = message.value() or b""
-    headers: dict[str, bytes] = {name: content or b"" for name, content in message.headers() or ()}
-    at = message.timestamp()[1] / 1000
-    event_id, event_type = header_text(headers.get("ce_id")), header_text(headers.get("ce_type"))
+    headers: dict[str, bytes | None] = dict(message.headers() or ())
+    event_id, event_type = header_text(headers.get("ce_id")), _shared_text(headers.get("ce_type"))
     if event_id is None or event_type is None:
         event_id, event_type = _identity_in(value, offset)
-    elif not _is_event_id(event_id):
+    elif not is_event_id(event_id):
         event_id, event_type = f"{UNREADABLE}-{offset}", UNREADABLE
-    aggregate_id = header_text(headers.get("ce_aggregateid"))
+    aggregate_id = header_text(headers["ce_aggregateid"]) if "ce_aggregateid" in headers else None
     if aggregate_id is None and "ce_specversion" not in headers:
         aggregate_id = header_text(message.key())
-    batch, _, size = (header_text(headers.get("ce_batch")) or "").partition(" ")
     text = EventText(
         value,
         event_id,
         event_type,
-        header_text(headers.get("ce_aggregatetype")),
+        _shared_text(headers["ce_aggregatetype"]) if "ce_aggregatetype" in headers else None,
         aggregate_id,
-        _PRIORITY_INDEX.get(headers.get("ce_priority", b"normal"), NORMAL),
-        _time(headers.get("ce_notbefore")),
-        at,
-        _number(headers.get("ce_sequence")),
+        _PRIORITY_INDEX.get(headers["ce_priority"], NORMAL) if "ce_priority" in headers else NORMAL,
+        _time(headers["ce_notbefore"]) if "ce_notbefore" in headers else None,
+        message.timestamp()[1] / 1000,
+        _number(headers["ce_sequence"]) if "ce_sequence" in headers else 0,
     )
-    whole = len(value) + 200
-    if not batch or not size.isdecimal():
-        return DataRecord(offset, text, None, 1, whole)
-    return DataRecord(offset, text, batch, int(size), whole)
+    return DataRecord(offset, text, *_batch_in(headers.get("ce_batch")), len(value) + 200)
 
 
 def header_text(content: bytes | None) -> str | None:
@@ -186,6 +190,16 @@ def header_text(content: bytes | None) -> str | None:
         return content.decode()
     except UnicodeDecodeError:
         return None
+
+
+_shared_text = functools.lru_cache(maxsize=1024)(header_text)
+
+
+@functools.lru_cache(maxsize=64)
+def _batch_in(content: bytes | None) -> tuple[str | None, int]:
+    """Return the id of the batch that an event was published in, and how many events it has."""
+    batch, _, size = (header_text(content) or "").partition(" ")
+    return (batch, int(size)) if batch and size.isdecimal() else (None, 1)
 
 
 def _time(content: bytes | None) -> datetime | None:
@@ -199,20 +213,12 @@ def _number(content: bytes | None) -> int:
     return int(content) if content is not None and len(content) < 20 and content.isdigit() else 0
 
 
-def _is_event_id(text: str) -> bool:
-    try:
-        check_event_id(text)
-    except InvalidName:
-        return False
-    return True
-
-
 def _identity_in(value: bytes, offset: int) -> tuple[str, str]:
     """Return id and type of an envelope without headers."""
     try:
         document = decode(value.decode())
         event_id, event_type = document["eventId"], document["type"]
-        if isinstance(event_type, str) and _is_event_id(event_id):
+        if isinstance(event_type, str) and is_event_id(event_id):
             return event_id, event_type
     except (ValueError, TypeError, KeyError, RecursionError):
         pass

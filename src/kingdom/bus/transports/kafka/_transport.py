@@ -261,13 +261,15 @@ class KafkaTransport:
 
     async def _parts(self, deliveries: Iterable[Delivery]) -> dict[Shard, dict[Delivery, None]]:
         """Return deliveries by the shard that they were claimed in."""
-        places: dict[tuple[KafkaStream, int], dict[Delivery, None]] = {}
-        streams: dict[str, KafkaStream] = {}
+        shards: dict[tuple[str, str], Shard] = {}  # many events have one token
+        parts: dict[Shard, dict[Delivery, None]] = {}
         for delivery in deliveries:
-            if (stream := streams.get(delivery.stream)) is None:
-                stream = streams[delivery.stream] = await self._stream(delivery.stream)
-            places.setdefault((stream, stream.shard_of_token(delivery.token)), {})[delivery] = None
-        return {await stream.shard(number): theirs for (stream, number), theirs in places.items()}
+            claim = delivery.stream, delivery.token
+            if (shard := shards.get(claim)) is None:
+                stream = await self._stream(delivery.stream)
+                shard = shards[claim] = await stream.shard(stream.shard_of_token(delivery.token))
+            parts.setdefault(shard, {})[delivery] = None
+        return parts
 
     # ── look ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
