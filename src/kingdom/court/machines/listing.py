@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 ALIVE_SECONDS: Final = 60.0  # a machine that was not seen for this long counts as gone
 
+_MAX_SKEW_SECONDS: Final = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -156,8 +158,15 @@ def _last_read(home: Home, now: float) -> Iterator[Machine]:
 
 
 def machine_problems(machines: Iterable[MachineState]) -> Iterator[CourtProblem]:
-    """Yield the machines that are gone without leaving."""
+    """Yield the machines that are gone without leaving, and those whose clock is wrong."""
     for machine in machines:
+        skew = machine.clock_skew_seconds
+        if machine.state == "active" and abs(skew) > _MAX_SKEW_SECONDS:
+            yield CourtProblem(
+                f"machine {machine.name}",
+                f"its clock is {abs(skew) / 60:,.0f} min {'ahead of' if skew > 0 else 'behind'} the database's, and "
+                "its costs count on the days of its clock: set it, for example with NTP",
+            )
         if machine.state == "silent" and not machine.here:
             yield CourtProblem(
                 f"machine {machine.name}",

@@ -1,0 +1,43 @@
+"""What the list of machines says about each."""
+
+from __future__ import annotations
+
+import pytest
+
+from kingdom.court.machines.listing import Machine, describe_machine, machine_problems
+
+
+def machine(*, silent: float = 1.0, skew: float = 0.0, state: str = "active", **report: object) -> Machine:
+    return Machine("builder", True, None, silent, skew, state, report)
+
+
+@pytest.mark.parametrize(
+    ("found", "state"),
+    [
+        (machine(), "active"),
+        (machine(silent=61), "silent"),
+        (machine(stopped=True), "stopped"),
+        (machine(silent=3600, stopped=True), "stopped"),
+        (machine(silent=61, state="leaving"), "leaving"),
+        (machine(stopped=True, state="removed"), "removed"),
+    ],
+)
+def test_the_state_of_a_machine_says_whether_a_person_stopped_it(found: Machine, state: str) -> None:
+    assert describe_machine(found, "seat").state == state
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (machine(skew=59.9), None),
+        (machine(skew=-59.9), None),
+        (machine(skew=3 * 3600.0), "its clock is 180 min ahead of the database's"),
+        (machine(skew=-90.0), "its clock is 2 min behind the database's"),
+        (machine(silent=61, skew=3600.0), "it was not seen for a minute or longer"),
+        (machine(stopped=True, skew=3600.0), None),
+    ],
+)
+def test_a_machine_that_is_gone_or_whose_clock_is_wrong_is_a_problem(found: Machine, why: str | None) -> None:
+    problems = list(machine_problems([describe_machine(found, "seat")]))
+    assert [one.what for one in problems] == ["machine builder"] * (why is not None)
+    assert all(one.why.startswith(why or "") for one in problems)
