@@ -134,7 +134,8 @@ def test_a_former_leader_stands_by_when_it_comes_back_and_takes_over_again(machi
             until(lambda: _stands_by(seat), "seat stands by")
             until(lambda: _done(seat, first), "it has what was done meanwhile")
             assert set(seat.pids()) == {"link"}
-            assert spare.run("down").returncode == 0  # hands the lead over at once
+            done = spare.run("down")  # hands the lead over at once
+            assert done.stdout == "this machine is down; the court goes on at seat, builder (kingdom machines)\n"
             until(lambda: _leads(seat), "seat leads again")
             second = seat.emit()
             until(lambda: _done(seat, second), "a task after that")

@@ -13,6 +13,7 @@ from tests.chaos.grounds import Effect, Ground, count_effects
 from tests.chaos.processes import Violation
 
 _SHOWN = 5  # offenders named per complaint
+_FINDS = 50  # events that are looked up at once
 
 
 async def drained(ground: Ground, timeout: float) -> None:
@@ -55,11 +56,14 @@ async def verify(ground: Ground, promised: list[tuple[str, Envelope]]) -> int:
 
 async def _states(bus: EventBus, ids: set[str]) -> list[str]:
     wrong: dict[str, list[str]] = defaultdict(list)
-    for event_id in sorted(ids):
-        record = await bus.find(event_id)
-        status = record.status if record else "absent"
-        if status != "DONE":
-            wrong[status].append(event_id)
+    ordered = sorted(ids)
+    for start in range(0, len(ordered), _FINDS):
+        some = ordered[start : start + _FINDS]
+        found = await asyncio.gather(*(bus.find(event_id) for event_id in some))
+        for event_id, record in zip(some, found, strict=True):
+            status = record.status if record else "absent"
+            if status != "DONE":
+                wrong[status].append(event_id)
     return [f"published, but {status} in the end: {shown(items)}" for status, items in wrong.items()]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -302,7 +303,9 @@ def down(soldiers: bool, timeout: float, home: Path | None, json: bool) -> None:
     """Stop the court.
 
     Running soldiers continue, and their generals adopt them when the court starts again; --soldiers stops them too.
+    In a court on several machines it stops this one, and the others go on.
     """
+    from kingdom.court.machines.listing import read_machines
     from kingdom.court.soldiers import all_soldiers
 
     court = find_home(home)
@@ -322,7 +325,12 @@ def down(soldiers: bool, timeout: float, home: Path | None, json: bool) -> None:
     if json:
         output.print_json({"was_up": was_up, "soldiers": [soldier.id for soldier in alive]})
         return
-    output.say("the court is down" if was_up else "the court was not up")
+    others = [one.name for one in read_machines(court, time.time()) if one.state == "active" and not one.here]
+    if others:
+        stopped = "is down" if was_up else "was not up"
+        output.say(f"this machine {stopped}; the court goes on at {', '.join(others)} (kingdom machines)")
+    else:
+        output.say("the court is down" if was_up else "the court was not up")
     if alive:
         names = ", ".join(soldier.id for soldier in alive)
         output.say(f"{output.plural(len(alive), 'soldier')} still running: {names} (--soldiers stops them)")
