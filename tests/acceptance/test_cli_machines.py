@@ -47,6 +47,11 @@ def test_a_machine_joins_works_for_the_court_and_leaves(tmp_path: Path, postgres
             known = until(lambda: (found := _machines(seat.root))["builder-2"].get("generals") and found, "a report")
             assert (known["seat"]["generals"], known["seat"]["state"]) == ([], "active")
             assert (known["builder-2"]["generals"], known["builder-2"]["slots"]) == (["gen-briefing", "gen-test"], 2)
+            done = builder.run("down")
+            assert done.stdout == "this machine is down; the court goes on at seat (kingdom machines)\n"
+            assert _machines(seat.root)["builder-2"]["state"] == "stopped"
+        with builder.up():
+            builder.wait_for_roles("link", "gen-test")
             table = seat.run("machines").stdout
             assert "seat (here)" in table
             assert "0 of 2" in table

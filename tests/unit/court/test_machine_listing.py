@@ -7,8 +7,10 @@ import pytest
 from kingdom.court.machines.listing import Machine, describe_machine, machine_problems
 
 
-def machine(*, silent: float = 1.0, skew: float = 0.0, state: str = "active", **report: object) -> Machine:
-    return Machine("builder", True, None, silent, skew, state, report)
+def machine(
+    *, silent: float = 1.0, skew: float = 0.0, state: str = "active", leads: bool = False, **report: object
+) -> Machine:
+    return Machine("builder", not leads, None, silent, skew, state, report, leads)
 
 
 @pytest.mark.parametrize(
@@ -35,9 +37,13 @@ def test_the_state_of_a_machine_says_whether_a_person_stopped_it(found: Machine,
         (machine(skew=-90.0), "its clock is 2 min behind the database's"),
         (machine(silent=61, skew=3600.0), "it was not seen for a minute or longer"),
         (machine(stopped=True, skew=3600.0), None),
+        (machine(leads=True), None),
+        (machine(leads=True, stopped=True), "it led the court and was stopped: new events wait until kingdom up there"),
+        (machine(leads=True, silent=61), "it led the court and was not seen for a minute or longer: new events wait"),
     ],
 )
 def test_a_machine_that_is_gone_or_whose_clock_is_wrong_is_a_problem(found: Machine, why: str | None) -> None:
+    assert not [one for one in machine_problems([describe_machine(found, "builder")]) if "led" in one.why]
     problems = list(machine_problems([describe_machine(found, "seat")]))
     assert [one.what for one in problems] == ["machine builder"] * (why is not None)
     assert all(one.why.startswith(why or "") for one in problems)

@@ -325,12 +325,15 @@ def down(soldiers: bool, timeout: float, home: Path | None, json: bool) -> None:
     if json:
         output.print_json({"was_up": was_up, "soldiers": [soldier.id for soldier in alive]})
         return
-    others = [one.name for one in read_machines(court, time.time()) if one.state == "active" and not one.here]
-    if others:
-        stopped = "is down" if was_up else "was not up"
-        output.say(f"this machine {stopped}; the court goes on at {', '.join(others)} (kingdom machines)")
+    stopped = "is down" if was_up else "was not up"
+    others = [one for one in read_machines(court, time.time()) if one.state == "active" and not one.here]
+    names = ", ".join(one.name for one in others)
+    if not others:
+        output.say(f"the court {stopped}")
+    elif all(one.joined for one in others):
+        output.say(f"this machine {stopped}; new events wait until one leads again (kingdom up); still up: {names}")
     else:
-        output.say("the court is down" if was_up else "the court was not up")
+        output.say(f"this machine {stopped}; the court goes on at {names} (kingdom machines)")
     if alive:
         names = ", ".join(soldier.id for soldier in alive)
         output.say(f"{output.plural(len(alive), 'soldier')} still running: {names} (--soldiers stops them)")

@@ -85,8 +85,13 @@ class MachineState:
 
     @property
     def duty(self) -> str:
-        """What it does in the court, in a word."""
-        return "generals" if self.joined else "leads" if self.leads else "stands by"
+        """What it does in the court, in a word or two."""
+        return "generals" if self.joined else "led last" if self.led else "leads" if self.leads else "stands by"
+
+    @property
+    def led(self) -> bool:
+        """Whether it led last and is gone, and no other machine has taken over."""
+        return self.leads and self.state in ("stopped", "silent")
 
 
 def describe_machine(machine: Machine, own: str) -> MachineState:
@@ -158,7 +163,7 @@ def _last_read(home: Home, now: float) -> Iterator[Machine]:
 
 
 def machine_problems(machines: Iterable[MachineState]) -> Iterator[CourtProblem]:
-    """Yield the machines that are gone without leaving, and those whose clock is wrong."""
+    """Yield a leader that is gone, other machines that are gone without leaving, and those whose clock is wrong."""
     for machine in machines:
         skew = machine.clock_skew_seconds
         if machine.state == "active" and abs(skew) > _MAX_SKEW_SECONDS:
@@ -167,7 +172,14 @@ def machine_problems(machines: Iterable[MachineState]) -> Iterator[CourtProblem]
                 f"its clock is {abs(skew) / 60:,.0f} min {'ahead of' if skew > 0 else 'behind'} the database's, and "
                 "its costs count on the days of its clock: set it, for example with NTP",
             )
-        if machine.state == "silent" and not machine.here:
+        if machine.led and not machine.here:
+            gone = "was stopped" if machine.state == "stopped" else "was not seen for a minute or longer"
+            yield CourtProblem(
+                f"machine {machine.name}",
+                f"it led the court and {gone}: new events wait until kingdom up there, or on a machine that stands by "
+                "(kingdom join --standby)",
+            )
+        elif machine.state == "silent" and not machine.here:
             yield CourtProblem(
                 f"machine {machine.name}",
                 f"it was not seen for a minute or longer; its tasks go to other machines. Look at it, or run "

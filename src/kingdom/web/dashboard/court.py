@@ -173,7 +173,8 @@ class MachineList:
                 if machine.here:
                     text(words("machine.here"), "k-small k-muted")
                 badge(words.of("machine", machine.state), machine.state, "k-push")
-            duty = "" if machine.joined else words("machine.leads" if machine.leads else "machine.standby")
+            leads = "machine.led" if machine.led else "machine.leads" if machine.leads else "machine.standby"
+            duty = "" if machine.joined else words(leads)
             shown = [duty, ", ".join(machine.generals)]
             slots = "" if machine.slots is None else f" / {machine.slots}"
             shown.append(words("machine.soldiers", n=f"{len(machine.soldiers)}{slots}"))

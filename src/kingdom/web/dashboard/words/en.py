@@ -110,6 +110,7 @@ WORDS: Final[dict[str, str]] = {
     "machine.leaving": "leaving",
     "machine.removed": "removed",
     "machine.leads": "leads",
+    "machine.led": "led last",
     "machine.standby": "stands by",
     "machine.here": "this machine",
     "machine.seen": "seen {age}",

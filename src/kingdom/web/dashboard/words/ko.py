@@ -110,6 +110,7 @@ WORDS: Final[dict[str, str]] = {
     "machine.leaving": "나가는 중",
     "machine.removed": "제거됨",
     "machine.leads": "주도",
+    "machine.led": "마지막으로 주도",
     "machine.standby": "대기",
     "machine.here": "이 머신",
     "machine.seen": "마지막 신호 {age}",
