@@ -11,7 +11,7 @@ from kingdom.bus.envelope import PRIORITIES, Envelope, Priority, is_event_id, pa
 from kingdom.bus.errors import InvalidEnvelope
 from kingdom.bus.stream_entry import NORMAL, EventEntry, aggregate_key
 
-_PRIORITY_INDEX: Final[dict[bytes | None, int]] = {name.encode(): index for index, name in enumerate(PRIORITIES)}
+_PRIORITY_INDEX: Final = {name.encode(): index for index, name in enumerate(PRIORITIES)}
 Headers = list[tuple[str, bytes]]
 
 
@@ -159,7 +159,9 @@ def read_record(message: Any) -> DataRecord:
     """
     offset: int = message.offset()
     value: bytes = message.value() or b""
-    headers: dict[str, bytes | None] = dict(message.headers() or ())
+    headers: dict[str, bytes] = dict(message.headers() or ())
+    if None in headers.values():
+        headers = {name: content or b"" for name, content in headers.items()}
     event_id, event_type = header_text(headers.get("ce_id")), _shared_text(headers.get("ce_type"))
     if event_id is None or event_type is None:
         event_id, event_type = _identity_in(value, offset)
