@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kingdom.court.home import Home
+from kingdom.court.machines.listing import Machine, save_machines
 from tests.support.command import kingdom
 from tests.support.courts import Court, until
 
@@ -67,6 +70,30 @@ def test_a_machine_joins_works_for_the_court_and_leaves(tmp_path: Path, postgres
     assert _machines(seat.root)["seat"]["state"] == "stopped"
     assert "Usage: kingdom machines" in seat.run("machines", "-h").stdout
     assert "Did you mean 'remove'?" in seat.run("machines", "remov").stderr
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ({}, "the court was not up"),
+        (
+            {"builder": True},
+            "this machine was not up; new events wait until one leads again (kingdom up); still up: builder",
+        ),
+        (
+            {"builder": True, "spare": False},
+            "this machine was not up; the court goes on at builder, spare (kingdom machines)",
+        ),
+    ],
+)
+def test_who_stops_a_machine_learns_what_goes_on(
+    others: dict[str, bool], said: str, tmp_path: Path, postgres_url: str
+) -> None:
+    seat = Court(tmp_path / "seat")
+    assert kingdom("init", str(seat.root), "--database", postgres_url, "--machine", "seat").returncode == 0
+    machines = [Machine(name, joined, None, 1.0, 0.0, "active") for name, joined in others.items()]
+    save_machines(Home(seat.root), machines, time.time())
+    assert seat.run("down").stdout == f"{said}\n"
 
 
 @pytest.mark.parametrize(

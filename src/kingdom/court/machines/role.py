@@ -175,23 +175,18 @@ class Link:
                         pass
         with contextlib.suppress(CourtError, BusError, OSError):  # then it counts as silent after a minute
             async with asyncio.timeout(_LAST_REPORT_SECONDS):
-                report = {**await asyncio.to_thread(self._own_report), "stopped": True}
-                await self._registry.sign(self._machine, joined=self._section.joined, report=report)
-                save_machines(self._home, await self._registry.machines(), self._services.clock())
+                await self._exchange_signs(stopped=True)
 
     # ── signs of life and packages ────────────────────────────────────────────────────────────────────────────
 
     async def _sign(self) -> None:
-        report = await asyncio.to_thread(self._own_report)
         try:
-            self._state = await self._registry.sign(self._machine, joined=self._section.joined, report=report)
+            await self._exchange_signs()
         except MachineRefused as error:
             self._state, self._trouble = "refused", str(error)
             log.warning("link: %s", error)
             note_machine_state(self._home, self._state)
             return
-        note_machine_state(self._home, self._state)
-        save_machines(self._home, await self._registry.machines(), self._services.clock())
         try:
             if self._leads:
                 await self._registry.publish_packages(self._home)
@@ -206,6 +201,15 @@ class Link:
         except CourtError as error:
             self._trouble = str(error)
             log.warning("link: %s", error)
+
+    async def _exchange_signs(self, *, stopped: bool = False) -> None:
+        """Write a sign of life, the last one if the machine stops, and read those of all machines."""
+        report = await asyncio.to_thread(self._own_report)
+        if stopped:
+            report["stopped"] = True
+        self._state = await self._registry.sign(self._machine, joined=self._section.joined, report=report)
+        note_machine_state(self._home, self._state)
+        save_machines(self._home, await self._registry.machines(), self._services.clock())
 
     def _own_generals(self) -> Collection[str]:
         return self._generals.current().on(runs_here(self._home)).by_name.keys()
