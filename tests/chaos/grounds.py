@@ -175,12 +175,18 @@ class KafkaGround:
     """Brokers of our own, each behind a proxy, on small disks. Effects are rows of an SQLite file, behind an Inbox."""
 
     exactly_once = True
-    has_disks = True  # whether they are on disks that can be filled
 
     def __init__(
-        self, transport: str, brokers: Sequence[KafkaBroker], proxies: Sequence[CuttingProxy], folder: Path
+        self,
+        transport: str,
+        brokers: Sequence[KafkaBroker],
+        proxies: Sequence[CuttingProxy],
+        folder: Path,
+        *,
+        has_disks: bool,
     ) -> None:
         self.transport = transport
+        self.has_disks = has_disks  # whether the brokers are on disks that can be filled
         self._brokers = deque(brokers)
         self._proxies = proxies
         shards = 1 if transport == "kafka" else 4
@@ -257,14 +263,13 @@ def grounds(transport: str, folder: Path) -> Iterator[Ground]:
     elif transport in KAFKA:
         with ExitStack() as stack:
             many = 3 if transport == "kafka-cluster" else 1
+            has_disks = True
             try:
                 for place in [folder / "broker"] if many == 1 else KafkaCluster.folders(folder / "brokers"):
                     place.parent.mkdir(exist_ok=True)
                     stack.enter_context(small_disk(place, _BROKER_MEGABYTES))
             except NotPermitted:
                 has_disks = False
-            else:
-                has_disks = True
             proxies = [stack.enter_context(CuttingProxy()) for _ in range(many)]
             if many == 1:
                 more = f"advertised.listeners=PLAINTEXT://127.0.0.1:{proxies[0].port}\n"
@@ -276,9 +281,7 @@ def grounds(transport: str, folder: Path) -> Iterator[Ground]:
             for proxy, broker in zip(proxies, brokers, strict=True):
                 proxy.target = broker.port
             stack.enter_context(opened)
-            ground = KafkaGround(transport, brokers, proxies, folder)
-            ground.has_disks = has_disks
-            yield ground
+            yield KafkaGround(transport, brokers, proxies, folder, has_disks=has_disks)
     else:
         with restartable_server() as server:
             yield PostgresGround(server, "chaos")

@@ -151,6 +151,12 @@ def install(home: Home, name: str, engine: str = "scripted", **options: Any) -> 
     (folder / "manifest.yaml").write_text(json.dumps(manifest))
 
 
+def change_manifest(home: Home, general: str, **changes: Any) -> None:
+    """Change the manifest of a general that :func:`install` has put there."""
+    manifest = home.general(general) / "manifest.yaml"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | changes))
+
+
 def install_all(home: Home) -> None:
     """Put the three generals of these tests into a home: a quick one, one that asks, one that takes for ever."""
     install(home, "gen-quick", script=QUICK)

@@ -39,7 +39,7 @@ from tests.chaos.disks import filled, small_disk
 from tests.chaos.machine_faults import FaultTally, MachineFaults
 from tests.chaos.processes import Violation
 from tests.support.courts import Court
-from tests.support.machines import Machine, first_machine, install, kingdom_up
+from tests.support.machines import Machine, change_manifest, first_machine, install, kingdom_up
 from tests.support.namespaces import Relay, Space, open_spaces
 from tests.support.postgres import PostgresServer, create_schema
 
@@ -171,8 +171,7 @@ class CourtMachinesCampaign:
         worker = self.folder / "worker.py"
         worker.write_text(_WORKER)
         install(seat, "gen-work", "command", argv=[sys.executable, str(worker), str(self._locks), "0.8"])
-        manifest = seat.general("gen-work") / "manifest.yaml"
-        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"retries": 5}))
+        change_manifest(seat, "gen-work", retries=5)
         self._paid.install(seat)
         await Registry(url).publish_packages(seat)
         homes = {"seat": seat}

@@ -11,7 +11,7 @@ from typing import Final
 
 from kingdom.court.home import Home
 from tests.chaos.processes import Violation
-from tests.support.machines import QUICK, Machine, install
+from tests.support.machines import QUICK, Machine, change_manifest, install
 
 GENERAL: Final = "gen-paid"
 FIRST: Final = 1_000_000  # number of its first event: those of other work are lower
@@ -29,9 +29,8 @@ class PaidWork:
     def install(self, home: Home) -> None:
         """Put its general into a home."""
         install(home, GENERAL, script=QUICK)
-        manifest = home.general(GENERAL) / "manifest.yaml"
-        more = {"caps": {"cost_usd": _COST}, "budget": {"monthly_usd": self.runs * _COST}, "retries": 5}
-        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | more))
+        budget = {"monthly_usd": self.runs * _COST}
+        change_manifest(home, GENERAL, caps={"cost_usd": _COST}, budget=budget, retries=5)
 
     async def emit(self, machine: Machine) -> None:
         """Ask for some more runs at once, until there are enough."""
