@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+_MAX_NAME_WORDS: Final = 6
+_MAX_NAME_CHARS: Final = 40
 _UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 _INVISIBLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
 
@@ -25,6 +27,12 @@ def one_line(text: str, length: int = 120) -> str:
     """Join a text to one line of at most ``length`` characters, without control and invisible characters."""
     flat = " ".join(_INVISIBLE.sub(" ", text[: 10 * length]).split())
     return flat if len(flat) <= length else flat[: length - 1] + "…"
+
+
+def name_of_text(text: str) -> str:
+    """Make a short name from the first words of a text: ``add-a-json-flag``; empty if it has no letter or digit."""
+    words = re.sub(r"[\W_]+", "-", text.strip().partition("\n")[0]).strip("-").lower().split("-")
+    return "-".join(words[:_MAX_NAME_WORDS])[:_MAX_NAME_CHARS].strip("-")
 
 
 _SECRET: Final = re.compile(

@@ -180,6 +180,13 @@ class WorkflowOperations(Connection):
         )
         return answer
 
+    def follow_up_workflow(self, workflow_id: str, *, text: str, work: str | None = None) -> WorkflowSummary:
+        """Have the agent do more, or something differently."""
+        answer: WorkflowSummary = self.request(
+            "POST", f"/api/workflows/{path_segment(workflow_id)}/follow-up", body=given({"text": text, "work": work})
+        )
+        return answer
+
     def pause_workflow(self, workflow_id: str, *, reason: str | None = None) -> WorkflowSummary:
         """Pause a workflow."""
         answer: WorkflowSummary = self.request(

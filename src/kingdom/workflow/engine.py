@@ -24,6 +24,7 @@ from kingdom.workflow.lease_keeper import HeldCommands, LeaseKeeper
 from kingdom.workflow.ports import EngineLock, WorkflowStore
 from kingdom.workflow.recovery import Recovery
 from kingdom.workflow.store.transactions import STREAM
+from kingdom.workflow.usecases.follow_up import follow_up_workflow
 from kingdom.workflow.usecases.lifecycle import (
     answer_workflow,
     cancel_workflow,
@@ -246,6 +247,7 @@ _USE_CASES: Final[dict[str, CommandHandler]] = {
     "PauseWorkflow": pause_workflow,
     "ResumeWorkflow": resume_workflow,
     "AnswerWorkflow": answer_workflow,
+    "FollowUpWorkflow": follow_up_workflow,
     "CancelWorkflow": cancel_workflow,
     "DeleteWorkflow": delete_workflow,
 }

@@ -13,6 +13,7 @@ from kingdom.agents.errors import InvalidOrder
 from kingdom.agents.port import Tokens
 from kingdom.agents.untrusted import OUTSIDE, clean, cut_middle, fence, lay_out
 from kingdom.base.files import read_object, write_json
+from kingdom.workflow.adapters.queries import literal_query
 from kingdom.workflow.domain.landing import LandAs, LandPlan
 from kingdom.workflow.domain.plan import AddWork, SetLandPlan, UpdateTask, continuing
 from kingdom.workflow.domain.resources import GitRef
@@ -42,7 +43,6 @@ Do what it asks for, as a careful engineer would: read the code it is about, cha
 for nothing, or for something that would be wrong, change nothing and say why. Answer with what you changed, for the
 person who asked.
 """
-_MARKER: Final = re.compile(r"\{(?=[{%#])")
 
 
 # ── the request ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -199,7 +199,7 @@ async def _add_follow_up(context: WorkflowContext, request: PlayRequest, workflo
         return
     last = max(works, key=lambda work: work.sequence)
     said = fence(cut_middle(lay_out(request.variables), _MAX_ANSWER_CHARS), OUTSIDE)
-    query = escape_markers(_FOLLOW_UP.format(url=request.pull_request, said=said))
+    query = literal_query(_FOLLOW_UP.format(url=request.pull_request, said=said))
     how: LandAs = "pull-request" if any(one.url for one in landings) else "push"
     land = [] if workflow.land is not None else [SetLandPlan(request.land or LandPlan(how))]
     await modify_workflow(context, workflow_id, [AddWork(continuing(last, name, query), len(works)), *land])
@@ -267,7 +267,7 @@ async def give_answer(context: WorkflowContext, workflow_id: str, answer: Person
     task = waiting_task(works)
     if task is None or any(heading in one.query for work in works for one in work.tasks):
         return
-    said = escape_markers(fence(cut_middle(clean(answer.text), _MAX_ANSWER_CHARS), _ANSWER_LABEL))
+    said = literal_query(fence(cut_middle(clean(answer.text), _MAX_ANSWER_CHARS), _ANSWER_LABEL))
     query = f"{task.query.rstrip()}\n\n{heading}\n\n{said}\n"
     await modify_workflow(context, workflow_id, [UpdateTask(task.id, {"query": query})])
 
@@ -278,8 +278,3 @@ def waiting_task(works: Sequence[Work]) -> Task | None:
     waiting = [work for work in works if work.status is WorkStatus.PENDING]
     tasks = [task for work in (*stopped, *waiting) for task in work.tasks]
     return next((task for task in tasks if task.status is not TaskStatus.COMPLETED), None)
-
-
-def escape_markers(text: str) -> str:
-    """Escape template markers, so that nothing in the text is taken for a variable of the query."""
-    return _MARKER.sub("{{ '{' }}", text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kingdom.cli.parsing import group
-from kingdom.cli.workflow.control import answer, cancel, engine, pause, resume, rm, start
+from kingdom.cli.workflow.control import answer, cancel, engine, follow_up, pause, resume, rm, start
 from kingdom.cli.workflow.inspection import diff, log, ls, show, verify
 from kingdom.cli.workflow.land import land, update_base
 from kingdom.cli.workflow.plans import create, fork, modify
@@ -23,6 +23,7 @@ for _command in (
     pause,
     resume,
     answer,
+    follow_up,
     cancel,
     modify,
     show,

@@ -27,12 +27,16 @@ from kingdom.cli.workflow.names import find_point, find_workflow, workflow_word
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.engine import WorkflowEngine
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.ports import StoredEvent, WorkflowStore
+    from kingdom.workflow.store.transactions import WorkflowTransaction
+
+    Arguments = Callable[[WorkflowTransaction, Workflow], Awaitable[dict[str, Any]]]
 
 _POLL_SECONDS: Final = 0.5
 _EVENTS_PER_PAGE: Final = 500
@@ -57,7 +61,7 @@ def start(workflow: str, detach: bool, home: Path | None, store: str | None, jso
     When an engine runs already, that engine runs the workflow, and Ctrl-C only stops watching. Otherwise this process
     is the engine, and Ctrl-C pauses the workflow.
     """
-    _run_command(find_workflow_home(home, store), "StartWorkflow", workflow, None, {}, detach=detach, json=json)
+    _run_command(find_workflow_home(home, store), "StartWorkflow", workflow, _given(), detach=detach, json=json)
 
 
 @command()
@@ -96,12 +100,16 @@ def resume(
         raise output.usage_error("--retry goes on where it stopped, --discard and --from go back: use only one of them")
     if hold and not discard and checkpoint is None:
         raise output.usage_error("--hold stays paused after going back: it needs --from CHECKPOINT or --discard")
-    given = {"retry": retry, "discard": discard, "hold": hold}
-    arguments = {name: True for name, value in given.items() if value}
+    flags = {"retry": retry, "discard": discard, "hold": hold}
+
+    async def arguments(tx: WorkflowTransaction, found: Workflow) -> dict[str, Any]:
+        point = {} if checkpoint is None else {"checkpoint_id": await find_point(tx, found, checkpoint)}
+        return {name: True for name, value in flags.items() if value} | point
+
     place = find_workflow_home(home, store)
     if discard and not json:
         run_async(lambda: print_uncommitted(place, workflow))
-    _run_command(place, "ResumeWorkflow", workflow, checkpoint, arguments, detach=detach, json=json)
+    _run_command(place, "ResumeWorkflow", workflow, arguments, detach=detach, json=json)
 
 
 @command()
@@ -117,7 +125,40 @@ def answer(workflow: str, text: str, detach: bool, home: Path | None, store: str
     Its work goes on in the same conversation.
     """
     place = find_workflow_home(home, store)
-    _run_command(place, "AnswerWorkflow", workflow, None, {"text": text}, detach=detach, json=json)
+    _run_command(place, "AnswerWorkflow", workflow, _given(text=text), detach=detach, json=json)
+
+
+@command("follow-up")
+@workflow_argument
+@argument("text", metavar="TEXT", help="What to do next, or differently.")
+@click.option(
+    "--work",
+    metavar="NAME",
+    help="The work whose agent goes on. Default: the one that stopped, or else the last one that is done.",
+)
+@detach_option
+@workflow_home_option
+@store_option
+@json_lines_option
+def follow_up(
+    workflow: str, text: str, work: str | None, detach: bool, home: Path | None, store: str | None, json: bool
+) -> None:
+    """Have the agent do more, or something differently, and show the workflow like start.
+
+    It goes on in the same conversation and on the same branch. A work that stopped repeats its task with your text.
+    Behind a work that is done, a new one is added, also to a workflow that is completed or was landed.
+    """
+    if not text.strip():
+        raise output.usage_error(f"say what to do: kingdom workflow follow-up {workflow} 'handle --quiet too'")
+    chosen = {} if work is None else {"work": work}
+
+    async def arguments(tx: WorkflowTransaction, found: Workflow) -> dict[str, Any]:
+        from kingdom.workflow.usecases.follow_up import follow_up_name
+
+        return {"text": text.strip(), "name": await follow_up_name(tx, found.id, text), **chosen}
+
+    place = find_workflow_home(home, store)
+    _run_command(place, "FollowUpWorkflow", workflow, arguments, detach=detach, json=json)
 
 
 @command()
@@ -179,12 +220,20 @@ def engine(home: Path | None, store: str | None) -> None:
     run_async(lambda: _run_engine(place))
 
 
+def _given(**arguments: Any) -> Arguments:
+    """Return the arguments of a command that need nothing of the store."""
+
+    async def found(_: WorkflowTransaction, __: Workflow) -> dict[str, Any]:
+        return arguments
+
+    return found
+
+
 def _run_command(
     place: WorkflowHome,
     kind: str,
     word: str,
-    checkpoint: str | None,
-    arguments: dict[str, Any],
+    arguments: Arguments,
     *,
     detach: bool,
     json: bool,
@@ -196,9 +245,8 @@ def _run_command(
         async with open_workflow_context(place) as context:
             async with context.store.reading() as tx:
                 workflow = await find_workflow(tx, word)
-                point = None if checkpoint is None else await find_point(tx, workflow, checkpoint)
-            given = {} if point is None else {"checkpoint_id": point}
-            request = CommandRequest(kind, workflow.id, {**arguments, **given}, workflow_word(workflow))
+                given = await arguments(tx, workflow)
+            request = CommandRequest(kind, workflow.id, given, workflow_word(workflow))
             if not detach:
                 return await run_request(place, context, request, choose_view(json=json))
             await hand_over(place, context.store, request)

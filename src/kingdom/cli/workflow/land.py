@@ -177,7 +177,7 @@ async def _update_base(
     """Return which repositories had something to merge, and the Work that resolves conflicts."""
     from kingdom.workflow.adapters.git_service import MergeConflict
     from kingdom.workflow.own_events import own_events_handled
-    from kingdom.workflow.usecases.workflows import add_merge_work
+    from kingdom.workflow.usecases.follow_up import add_merge_work
 
     async with _opened(place, word) as found:
         try:

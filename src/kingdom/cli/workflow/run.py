@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.checkpoints import RepositoryChange
     from kingdom.workflow.context import WorkflowContext
     from kingdom.workflow.domain.resources import Git
+    from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.overview import WorkflowOverview
 
@@ -52,9 +53,8 @@ _NEEDED_NEXT: Final = (
 _PREFERRED_ENGINES: Final = ("claude", "codex")
 _WORK: Final = "run"
 _TASK: Final = "request"
-_MAX_NAME_WORDS: Final = 6
-_MAX_NAME_CHARS: Final = 40
 _MAX_SHOWN_FILES: Final = 20
+_MAX_WORKFLOWS: Final = 1000  # the newest, of which one may be continued
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ class _Request:
     model: str | None
     name: str | None
     options: dict[str, Any]
+    continues: bool  # the newest workflow of the repository, instead of a new one
     land: LandChoice | Literal["none"] | None  # None: ask, if there is somebody to ask
 
 
@@ -101,6 +102,13 @@ class _Source:
     help="What to do with the result: open a pull request, only push, or make a branch in the checkout. "
     "Default: ask on a terminal.",
 )
+@click.option(
+    "--continue",
+    "-c",
+    "continues",
+    is_flag=True,
+    help="Go on with the newest request in this repository: the same conversation, the same branch.",
+)
 @click.option("--watch/--no-watch", default=True, help="Show what the agent says and does.")
 @workflow_home_option
 @store_option
@@ -114,6 +122,7 @@ def run(
     name: str | None,
     option: tuple[str, ...],
     land: LandChoice | Literal["none"] | None,
+    continues: bool,
     watch: bool,
     home: Path | None,
     store: str | None,
@@ -128,9 +137,12 @@ def run(
         raise output.usage_error("say what to do: kingdom run 'add a --json flag to ls'")
     if name is not None:
         check_new_name(name, (), "a workflow")
+    given = {"--base": base, "--engine": engine, "--model": model, "--name": name, "--option": option or None}
+    if continues and (fixed := [word for word, value in given.items() if value is not None]):
+        raise output.usage_error(f"{fixed[0]} is for a new request: with --continue it stays as it is")
     preload(*_NEEDED_NEXT)
     checkout = _read_checkout(repo)
-    request = _Request(text.strip(), repo, checkout, base, engine, model, name, _parse_options(option), land)
+    request = _Request(text.strip(), repo, checkout, base, engine, model, name, _parse_options(option), continues, land)
     place = find_or_create_workflow_home(home, store)
     view: WorkflowView = JsonWorkflowView() if json else RequestView(watch=watch)
     raise click.exceptions.Exit(run_async(lambda: _run(place, request, view)))
@@ -142,19 +154,25 @@ async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> in
     from kingdom.cli.workflow.names import workflow_word
     from kingdom.cli.workflow.runner import CommandRequest, run_request
     from kingdom.workflow.overview import WorkflowOverview
+    from kingdom.workflow.usecases.follow_up import follow_up_name
 
-    engine = _choose_engine(place, request.engine)
+    engine = None if request.continues else _choose_engine(place, request.engine)
     async with open_workflow_context(place) as context:
         source = await _find_source(context, request)
-        workflow_id = await _create(context, request, engine, source)
-        async with context.store.reading() as tx:
-            workflow = await tx.workflows.get(workflow_id)
-        started = f" from {source.base}" if source.base else ""
         interrupt = "only stops watching" if await context.store.engine_running() else "pauses it"
-        view.say(f"{engine} works on {source.git.name}{started} (workflow {workflow.name}); Ctrl-C {interrupt}")
+        if engine is None:
+            workflow = await _newest_workflow(context, source.git)
+            async with context.store.reading() as tx:
+                given = {"text": request.text, "name": await follow_up_name(tx, workflow.id, request.text)}
+            start = CommandRequest("FollowUpWorkflow", workflow.id, given, workflow_word(workflow))
+            view.say(f"{source.git.name} goes on with {workflow.name}; Ctrl-C {interrupt}")
+        else:
+            workflow = await _create(context, request, engine, source)
+            start = CommandRequest("StartWorkflow", workflow.id, {}, workflow_word(workflow))
+            started = f" from {source.base}" if source.base else ""
+            view.say(f"{engine} works on {source.git.name}{started} (workflow {workflow.name}); Ctrl-C {interrupt}")
         for note in source.notes:
             view.say(note)
-        start = CommandRequest("StartWorkflow", workflow_id, {}, workflow_word(workflow))
         try:
             code = await run_request(place, context, start, view, lambda _: [])
         except asyncio.CancelledError:  # Ctrl-C, and another process is the engine
@@ -162,7 +180,7 @@ async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> in
             view.say(f"it goes on: kingdom workflow watch {start.word} shows it, {stop}")
             raise
         async with context.store.reading() as tx:
-            overview = await WorkflowOverview.read(tx, await tx.workflows.get(workflow_id))
+            overview = await WorkflowOverview.read(tx, await tx.workflows.get(workflow.id))
         if code != output.INTERRUPTED:
             changed = await _conclude(place, context, overview, source, view)
             if changed and overview.workflow.status == "COMPLETED":
@@ -247,7 +265,8 @@ async def _registered(context: WorkflowContext, known: Sequence[Git], url: str) 
     same = next((git for git in known if git.url == url), None)
     if same is not None:
         return same
-    name = _slug(re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git")) or "repository"
+    folder = re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git")
+    name = re.sub(r"[\W_]+", "-", folder).strip("-") or "repository"
     taken = {git.name for git in known}
     free = next(one for one in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 3))) if one not in taken)
     try:
@@ -259,7 +278,20 @@ async def _registered(context: WorkflowContext, known: Sequence[Git], url: str) 
         return await tx.gits.get(git_id)
 
 
-async def _create(context: WorkflowContext, request: _Request, engine: str, source: _Source) -> str:
+async def _newest_workflow(context: WorkflowContext, git: Git) -> Workflow:
+    """Return the newest workflow of a repository that is not cancelled."""
+    async with context.store.reading() as tx:
+        found = await tx.workflows.list(limit=_MAX_WORKFLOWS)
+    for workflow in found:
+        if workflow.status != "CANCELLED" and any(ref.git_id == git.id for ref in workflow.git_refs):
+            return workflow
+    raise output.CommandError(
+        "NOT_FOUND", f"there is no request in {git.name} to go on with: leave --continue out to make one"
+    )
+
+
+async def _create(context: WorkflowContext, request: _Request, engine: str, source: _Source) -> Workflow:
+    from kingdom.base.text import name_of_text
     from kingdom.workflow.adapters.queries import literal_query
     from kingdom.workflow.domain.resources import GitRef
     from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition
@@ -273,20 +305,12 @@ async def _create(context: WorkflowContext, request: _Request, engine: str, sour
         model=request.model,
         engine_options=request.options,
     )
-    name = request.name or _name_from(request.text)
+    name = request.name or name_of_text(request.text) or _WORK
+    refs = [GitRef(source.git.id, source.base)]
     async with own_events_handled(context):
-        return await create_single_workflow(context, name, work, [GitRef(source.git.id, source.base)], request.text)
-
-
-def _name_from(text: str) -> str:
-    """Return a short name for a request: its first words."""
-    words = _slug(text).lower().split("-")[:_MAX_NAME_WORDS]
-    name = "-".join(words)[:_MAX_NAME_CHARS].strip("-")
-    return name or _WORK
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[\W_]+", "-", text.splitlines()[0]).strip("-")
+        workflow_id = await create_single_workflow(context, name, work, refs, request.text)
+    async with context.store.reading() as tx:
+        return await tx.workflows.get(workflow_id)
 
 
 # The end
@@ -393,4 +417,5 @@ def _result_lines(overview: WorkflowOverview, source: _Source) -> list[str]:
     lines = [f"see it      kingdom workflow diff {word} --base", f"try it      cd {where}"]
     if source.folder is not None:
         lines.append(f"bring it    kingdom workflow land {word} --into {shlex.quote(str(source.folder))}")
-    return [*lines, f"land it     kingdom workflow land {word}"]
+    more = f"change it   kingdom workflow follow-up {word} TEXT"
+    return [*lines, f"land it     kingdom workflow land {word}", more]

@@ -283,9 +283,10 @@ async def _wait_for_other_workflows(store: WorkflowStore, broken: asyncio.Task[N
 async def _is_active(store: WorkflowStore, request: CommandRequest, *, sent: bool = False) -> bool:
     """Return whether the workflow runs already, or did when its engine was killed: then no command is needed.
 
-    A request to go back is sent all the same, and refused with the reason; ``sent``: that was done already.
+    A request to go back or to do more is sent all the same, and refused with the reason; ``sent``: that was done
+    already.
     """
-    if "checkpoint_id" in request.arguments and not sent:
+    if (request.kind == "FollowUpWorkflow" or "checkpoint_id" in request.arguments) and not sent:
         return False
     async with store.reading() as tx:
         return (await tx.workflows.get(request.workflow_id)).is_active

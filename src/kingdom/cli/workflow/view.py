@@ -256,11 +256,14 @@ def next_steps(overview: WorkflowOverview) -> list[str]:
         return [*steps, answers, *_default_lines(waiting)]
     if workflow.status == "FAILED" or any(work.status == "FAILED" for work in overview.works):
         back = "without --retry it restarts from the last checkpoint"
-        return [*steps, f"kingdom workflow resume {word} --retry continues where it stopped; {back}"]
+        retry = f"kingdom workflow resume {word} --retry continues where it stopped; {back}"
+        return [*steps, retry, f"kingdom workflow follow-up {word} TEXT continues with what you say"]
     if any(work.status == "PAUSED" for work in overview.works):
         drop = "with --discard it restarts from the last checkpoint"
-        return [*steps, f"kingdom workflow resume {word} continues where it stopped; {drop}"]
-    return [*steps, f"kingdom workflow resume {word} continues it"]
+        resume = f"kingdom workflow resume {word} continues where it stopped; {drop}"
+        return [*steps, resume, f"kingdom workflow follow-up {word} TEXT continues with what you say"]
+    more = f"kingdom workflow follow-up {word} TEXT has the agent change something first"
+    return [*steps, f"kingdom workflow resume {word} continues it", *([more] if last else [])]
 
 
 def _default_lines(waiting: list[Work]) -> list[str]:
@@ -290,6 +293,8 @@ def _result_lines(overview: WorkflowOverview) -> list[str]:
             lines.append(f"{name}: the branch {tree.branch} in {tree.path}")
     if any(one.error for one in landings.values()) or (lines and not landings):
         lines.append(f"kingdom workflow land {word} pushes it and opens a pull request (--into . for your checkout)")
+    if lines:
+        lines.append(f"kingdom workflow follow-up {word} TEXT has the agent do more on the same branch")
     return lines
 
 

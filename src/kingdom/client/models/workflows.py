@@ -325,7 +325,9 @@ class WorkflowFull(TypedDict):
     landing: bool
     landings: list[LandingInfo]
     engineRunning: bool
-    allowed: list[Literal["start", "pause", "resume", "goBack", "answer", "cancel", "modify", "land", "delete"]]
+    allowed: list[
+        Literal["start", "pause", "resume", "goBack", "answer", "followUp", "cancel", "modify", "land", "delete"]
+    ]
 
 
 WorkflowStatus = Literal[

@@ -39,6 +39,7 @@ from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.errors import IllegalTransition
+from kingdom.workflow.usecases.follow_up import follow_up_name
 from kingdom.workflow.usecases.lifecycle import FIRST_POINT
 
 router = workflow_router("workflows", "workflows")
@@ -210,6 +211,15 @@ class WorkflowAnswerBody(ApiModel):
     text: str = Field(min_length=1, max_length=16_000, examples=["Use the blue one."])
 
 
+class FollowUpBody(ApiModel):
+    """What a person wants next, or differently."""
+
+    text: str = Field(min_length=1, max_length=16_000, pattern=r"\S", examples=["Handle --quiet, too."])
+    work: Name | None = Field(
+        default=None, description="The work whose agent goes on; default: the one that stopped, or the last one done."
+    )
+
+
 class ForkBody(ApiModel):
     """Options for forking a workflow."""
 
@@ -258,6 +268,19 @@ async def answer_workflow(context: Context, workflow_id: WorkflowId, body: Workf
     """Give the answer to the agent of the work that is WAITING. It goes on in the same conversation."""
     await _check_allowed(context, workflow_id, "answer", "answered")
     await _start_command(context, "AnswerWorkflow", workflow_id, text=body.text)
+    return ok(await workflows.read_summary(context, workflow_id))
+
+
+@router.post("/{workflowId}/follow-up", status_code=202, summary="Have the agent do more, or something differently")
+async def follow_up_workflow(context: Context, workflow_id: WorkflowId, body: FollowUpBody) -> Ok[WorkflowSummary]:
+    """Go on in the same conversation and on the same branch; the workflow must be PAUSED, FAILED or COMPLETED.
+
+    A work that stopped repeats its task with the text. Behind a work that is done, a new one is added.
+    """
+    await _check_allowed(context, workflow_id, "followUp", "followed up")
+    async with context.parts.store.reading() as tx:
+        name = await follow_up_name(tx, workflow_id, body.text)
+    await _start_command(context, "FollowUpWorkflow", workflow_id, name=name, **body.model_dump(exclude_none=True))
     return ok(await workflows.read_summary(context, workflow_id))
 
 

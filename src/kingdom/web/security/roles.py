@@ -76,6 +76,7 @@ OPERATION_ROLES: Final[dict[str, Role]] = {
     "startWorkflow": "operate",
     "pauseWorkflow": "operate",
     "resumeWorkflow": "operate",
+    "followUpWorkflow": "operate",
     "cancelWorkflow": "operate",
     "deleteWorkflow": "operate",
     "forkWorkflow": "operate",

@@ -28,6 +28,7 @@ from kingdom.workflow.domain.statuses import (
 from kingdom.workflow.domain.workflow import MODIFIABLE_STATUSES
 from kingdom.workflow.overview import WorkflowOverview
 from kingdom.workflow.templates import plan_of, read_source_ids, write_template
+from kingdom.workflow.usecases.follow_up import FOLLOW_UP_STATUSES
 from kingdom.workflow.usecases.lifecycle import BUSY_STATUSES, STARTABLE_STATUSES
 
 if TYPE_CHECKING:
@@ -37,13 +38,16 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.store.transactions import WorkflowTransaction
 
-WorkflowAction = Literal["start", "pause", "resume", "goBack", "answer", "cancel", "modify", "land", "delete"]
+WorkflowAction = Literal[
+    "start", "pause", "resume", "goBack", "answer", "followUp", "cancel", "modify", "land", "delete"
+]  # fmt: skip
 _STATUS_AFTER: Final = {
     "pause": WorkflowStatus.PAUSED,
     "resume": WorkflowStatus.RESUMING,
     "cancel": WorkflowStatus.CANCELLED,
 }
 _LANDABLE_STATUSES: Final = (WorkflowStatus.PAUSED, WorkflowStatus.FAILED, WorkflowStatus.COMPLETED)
+_BEGUN_STATUSES: Final = (WorkStatus.PAUSED, WorkStatus.FAILED, WorkStatus.COMPLETED)
 _NO_COST: Final = WorkflowCost()
 
 
@@ -272,12 +276,18 @@ def allowed_actions(workflow: Workflow) -> list[WorkflowAction]:
         "resume": _can_become(workflow, "resume") and not workflow.is_over,
         "goBack": _can_become(workflow, "resume"),
         "answer": _can_become(workflow, "resume") and WorkStatus.WAITING in workflow.work_statuses.values(),
+        "followUp": workflow.status in FOLLOW_UP_STATUSES and _may_be_followed_up(workflow),
         "cancel": _can_become(workflow, "cancel"),
         "modify": workflow.status in MODIFIABLE_STATUSES,
         "land": workflow.status in _LANDABLE_STATUSES and bool(workflow.git_refs) and not workflow.landing,
         "delete": workflow.status not in BUSY_STATUSES,
     }
     return [act for act, yes in may.items() if yes]
+
+
+def _may_be_followed_up(workflow: Workflow) -> bool:
+    statuses = set(workflow.work_statuses.values())
+    return WorkStatus.WAITING not in statuses and not statuses.isdisjoint(_BEGUN_STATUSES)
 
 
 def _can_become(workflow: Workflow, act: str) -> bool:

@@ -125,8 +125,13 @@ def query_prompt(
 
 
 def _answered(task: Task, text: str, session: str | None) -> str:
-    """Return a person's answer to the agent's question; a new conversation also needs the query and the question."""
+    """Return a person's answer to the agent's question; a new conversation also needs the query and the question.
+
+    What a person says unasked follows the query.
+    """
     said = fence(cut_middle(clean(task.answer or ""), _MAX_ANSWER_CHARS), _PERSON)
+    if task.question is None:
+        return f"{text}\n\n# What a person says about it\n\n{said}\n\nWhere it differs from the task, it counts."
     answer = f"# A person's answer to your question\n\n{said}\n\nGo on with the task."
     if session:
         return answer

@@ -44,7 +44,7 @@ class Task:
     choices: tuple[str, ...] = ()  # the answers it suggests
     default: str | None = None  # the answer when nobody has answered by the deadline
     deadline: str | None = None  # ISO 8601
-    answer: str | None = None  # a person's answer, for the next attempt
+    answer: str | None = None  # a person's answer, or what they say unasked, for the next attempt
     heard: str | None = None  # the last run whose end was recorded: each is recorded once
 
     def __post_init__(self) -> None:
@@ -75,6 +75,10 @@ class Task:
             self._query(QueryStatus.RESPONDED)
         self.question, self.answer = question, None
         self.choices, self.default, self.deadline = tuple(choices), default, deadline
+
+    def say(self, text: str) -> None:
+        """Store what a person says for the next attempt, which sends the query again even if it was answered."""
+        self.question, self.answer, self.response = None, text, None
 
     def fail_query(self, error: str) -> None:
         """Fail the query, and the task with it."""
@@ -286,6 +290,13 @@ class Work:
         for task in self._all_tasks():
             if task.status is TaskStatus.RUNNING:
                 task.answer = text
+
+    def say(self, text: str) -> None:
+        """Store what a person says for the task at which it stopped; its query is sent again, with that."""
+        tasks = self._all_tasks()
+        stopped = [task for task in tasks if task.status in (TaskStatus.RUNNING, TaskStatus.FAILED)]
+        for task in stopped or [task for task in tasks if task is self.current_task]:
+            task.say(text)
 
     def fail(self, error: str) -> None:
         """Fail the Work."""

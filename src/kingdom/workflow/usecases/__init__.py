@@ -14,6 +14,7 @@ from kingdom.workflow.usecases.catalog import (
     unregister_mcp_server,
     update_workflow_template,
 )
+from kingdom.workflow.usecases.follow_up import follow_up_workflow
 from kingdom.workflow.usecases.lifecycle import (
     answer_workflow,
     cancel_workflow,
@@ -27,7 +28,7 @@ from kingdom.workflow.usecases.workflows import create_workflow, fork_workflow, 
 
 __all__ = [
     "answer_workflow", "cancel_workflow", "create_git", "create_template_from_workflow", "create_workflow",
-    "create_workflow_template", "delete_git", "delete_workflow", "delete_workflow_template", "fork_workflow",
-    "modify_workflow", "pause_workflow", "record_person", "register_mcp_server", "resume_workflow", "start_workflow",
-    "unregister_mcp_server", "update_workflow_template",
+    "create_workflow_template", "delete_git", "delete_workflow", "delete_workflow_template", "follow_up_workflow",
+    "fork_workflow", "modify_workflow", "pause_workflow", "record_person", "register_mcp_server", "resume_workflow",
+    "start_workflow", "unregister_mcp_server", "update_workflow_template",
 ]  # fmt: skip

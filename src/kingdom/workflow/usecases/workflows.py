@@ -18,7 +18,6 @@ from kingdom.workflow.domain.events import (
 )
 from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.plan import (
-    AddWork,
     Change,
     PlanEditor,
     SetDetails,
@@ -27,7 +26,6 @@ from kingdom.workflow.domain.plan import (
     SetMcpServerRefs,
     WorkDependencies,
     WorkflowChange,
-    continuing,
     work_from,
 )
 from kingdom.workflow.domain.resources import Checkpoint, GitRef, McpServerRef, WorkSpace, WorkTree
@@ -290,48 +288,34 @@ async def modify_workflow(context: WorkflowContext, workflow_id: str, changes: S
     """
     async with context.locks.of(workflow_id), context.unit_of_work() as unit:
         workflow = await unit.tx.workflows.get(workflow_id)
-        workflow.check_modifiable()
-        works = await unit.tx.works.of_workflow(workflow_id)
-        before = server_ids(workflow, works)
-        editor = PlanEditor(works, workflow_id, context.ids.new)
-        editor.apply([item for item in changes if not isinstance(item, WorkflowChange)])
-        context.queries.check(workflow, editor.works, [work for work in editor.works if work.id in editor.touched])
-        await _save_plan(unit, workflow, editor)
-        if workflow.status is WorkflowStatus.COMPLETED:
-            _reopen(unit, workflow, editor.works, changes)
-        for change in changes:
-            if isinstance(change, SetGitRefs):
-                await _set_git_refs(unit, workflow, change)
-            elif isinstance(change, SetMcpServerRefs):
-                added, removed = workflow.change_mcp_server_refs(change.refs)
-                unit.record(workflow_id, WorkflowMcpServerRefsUpdated(workflow_id, added, removed))
-            elif isinstance(change, SetDetails):
-                await _set_details(unit, workflow, change)
-            elif isinstance(change, SetLandPlan):
-                workflow.land = change.plan
-        await _change_uses(unit, workflow, editor.works, before)
+        await change_plan(context, unit, workflow, changes)
         await unit.tx.workflows.save(workflow)
 
 
-_MERGE_QUERY: Final = """\
-The branch {branch} of the remote has new commits. Merge them: `git merge {commit}`.
-
-These files conflict: {files}. Resolve each conflict so that both changes keep their purpose; read what the other side
-wanted before you decide. Run the tests, then commit the merge. Answer with how you resolved each file.
-"""
-
-
-async def add_merge_work(context: WorkflowContext, workflow_id: str, branch: str, commit: str, files: str) -> str:
-    """Add a Work that has the last agent merge a commit and resolve the conflicts; return the name of the Work."""
-    async with context.store.reading() as tx:
-        works = await tx.works.of_workflow(workflow_id)
-    last, names = max(works, key=lambda work: work.sequence), {work.name for work in works}
-    wanted = f"merge {branch}".replace("/", "-")
-    numbered = (f"{wanted} {number}" for number in range(2, len(names) + 2))
-    name = next(one for one in (wanted, *numbered) if one not in names)
-    query = _MERGE_QUERY.format(branch=branch, commit=commit, files=files)
-    await modify_workflow(context, workflow_id, [AddWork(continuing(last, name, query), len(works))])
-    return name
+async def change_plan(
+    context: WorkflowContext, unit: UnitOfWork, workflow: Workflow, changes: Sequence[Change]
+) -> None:
+    """Change the plan inside the caller's unit of work, as :func:`modify_workflow` does. The caller saves it."""
+    workflow.check_modifiable()
+    works = await unit.tx.works.of_workflow(workflow.id)
+    before = server_ids(workflow, works)
+    editor = PlanEditor(works, workflow.id, context.ids.new)
+    editor.apply([item for item in changes if not isinstance(item, WorkflowChange)])
+    context.queries.check(workflow, editor.works, [work for work in editor.works if work.id in editor.touched])
+    await _save_plan(unit, workflow, editor)
+    if workflow.status is WorkflowStatus.COMPLETED:
+        _reopen(unit, workflow, editor.works, changes)
+    for change in changes:
+        if isinstance(change, SetGitRefs):
+            await _set_git_refs(unit, workflow, change)
+        elif isinstance(change, SetMcpServerRefs):
+            added, removed = workflow.change_mcp_server_refs(change.refs)
+            unit.record(workflow.id, WorkflowMcpServerRefsUpdated(workflow.id, added, removed))
+        elif isinstance(change, SetDetails):
+            await _set_details(unit, workflow, change)
+        elif isinstance(change, SetLandPlan):
+            workflow.land = change.plan
+    await _change_uses(unit, workflow, editor.works, before)
 
 
 def _reopen(unit: UnitOfWork, workflow: Workflow, works: Sequence[Work], changes: Sequence[Change]) -> None:

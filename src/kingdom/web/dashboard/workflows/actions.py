@@ -18,6 +18,7 @@ from kingdom.web.api.workflows import (
 from kingdom.web.dashboard.components import button, confirm, dialog_box, labelled, run_and_notify, tag, text
 from kingdom.web.dashboard.formats import page_url
 from kingdom.web.envelope import parse_body
+from kingdom.workflow.usecases.follow_up import follow_up_name
 
 if TYPE_CHECKING:
     from kingdom.web.dashboard.visit import Visit
@@ -44,6 +45,13 @@ class WorkflowActions:
     async def answer(self, given: str) -> bool:
         """Answer the question of an agent. Returns whether it was done."""
         return await self._execute("AnswerWorkflow", self._words("workflow.did.answer"), text=given)
+
+    async def follow_up(self, said: str, work: str | None) -> bool:
+        """Have an agent go on with what the visitor says. Returns whether it was done."""
+        async with self._visit.context.parts.store.reading() as tx:
+            name = await follow_up_name(tx, self._workflow, said)
+        did = self._words("workflow.did.follow")
+        return await self._execute("FollowUpWorkflow", did, text=said, work=work, name=name)
 
     async def retry(self) -> None:
         """Resume at the task where the workflow stopped."""

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 from nicegui import ui
 
-from kingdom.web.dashboard.components import KeyedList, badge, button, empty, link, tag, text
+from kingdom.web.dashboard.components import (
+    KeyedList,
+    badge,
+    button,
+    empty,
+    forget_draft,
+    labelled,
+    link,
+    tag,
+    text,
+    with_draft,
+)
 from kingdom.web.dashboard.formats import format_clock, format_minute, page_url
 from kingdom.web.dashboard.workflows.widgets import update_badge, update_text
 from kingdom.web.envelope import ApiError
@@ -27,6 +38,9 @@ if TYPE_CHECKING:
     from kingdom.web.views.checkpoints import CheckpointInfo
     from kingdom.web.views.rescues import RescueInfo
     from kingdom.web.views.workflows import WorkflowFull, WorkInfo, WorkTreeInfo
+
+
+_STOPPED_STATUSES: Final = ("PAUSED", "FAILED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +248,44 @@ class AgentOutputPanel:
             await self.read_on()
         except ApiError:  # the workflow was deleted; the rest of the page says so
             self.active = False
+
+
+_MAX_FOLLOW_UP_CHARS: Final = 16_000
+
+
+class FollowUpForm:
+    """A field below the output for what an agent is to do next, or differently. Hidden while it cannot be sent."""
+
+    def __init__(self, visit: Visit, workflow_id: str, commands: WorkflowActions) -> None:
+        words, self._commands, self._draft = visit.words, commands, f"follow-up/{workflow_id}"
+        self._may = visit.may("followUpWorkflow")
+        self._stopped: list[str] = []
+        with tag("div", "k-follow-up k-stack") as self._place:
+            self._work = ui.select([], label=words("workflow.follow.work")).props("outlined dense").classes("k-field")
+            with tag("div", "k-row"):
+                box = ui.textarea(placeholder=words("workflow.follow.hint")).props("outlined dense autogrow rows=1")
+                self._box = with_draft(
+                    labelled(box.classes("k-field k-grow"), words("workflow.follow.hint")), self._draft
+                )
+                self._box.props["maxlength"] = _MAX_FOLLOW_UP_CHARS
+                self._box.on("keydown.ctrl.enter", self._send)
+                button(words("workflow.follow"), self._send, kind="primary", icon="send")
+        self._place.set_visibility(False)
+
+    def show(self, full: WorkflowFull) -> None:
+        """Show the form if the workflow takes a follow-up now; of several works that stopped, one is chosen."""
+        stopped = [work.name for work in full.works if work.status in _STOPPED_STATUSES]
+        if stopped != self._stopped:
+            self._stopped = stopped
+            self._work.set_options(stopped, value=stopped[0] if stopped else None)
+        self._work.set_visibility(len(stopped) > 1)
+        self._place.set_visibility(self._may and "followUp" in full.allowed)
+
+    async def _send(self) -> None:
+        said = (self._box.value or "").strip()
+        if said and await self._commands.follow_up(said, self._work.value if len(self._stopped) > 1 else None):
+            self._box.value = ""
+            await forget_draft(self._draft)
 
 
 _EVENTS_PER_READ: Final = 500

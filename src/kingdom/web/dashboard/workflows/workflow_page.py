@@ -21,6 +21,7 @@ from kingdom.web.dashboard.workflows.panels import (
     CheckpointList,
     EventLog,
     EventReader,
+    FollowUpForm,
     ReportList,
     RescueList,
     WorktreeList,
@@ -259,6 +260,7 @@ class _PageParts:
             with tag("div", "k-column k-col-5"):
                 with card(words("workflow.output"), flush=True):
                     self._voices = AgentOutputPanel(visit, full.id)
+                    self._follow_up = FollowUpForm(visit, full.id, commands)
                 with card(words("checkpoint.title"), flush=True):
                     self._checkpoints = CheckpointList(visit, full.id, commands, zone)
                 with card(words("rescue.title"), flush=True) as (body, _):
@@ -281,6 +283,7 @@ class _PageParts:
         self._graph.show(layout_graph(full.works))
         self._timeline.show(full.works, self._durations, look.usage.by_work)
         self._voices.active = full.status not in _RESTING_STATUSES or bool(look.events)
+        self._follow_up.show(full)
         self._checkpoints.show(full)
         self._rescues.show(look.rescues)
         self._reports.show(full)
