@@ -79,12 +79,13 @@ def test_one_command_from_a_request_to_a_diff(shop: Shop) -> None:
     assert task["status"] == "COMPLETED"
 
     # what the last lines say works
-    see, _, bring, land = (line.split(maxsplit=2)[2] for line in said.splitlines()[-4:])
+    see, _, bring, land, more = (line.split(maxsplit=2)[2] for line in said.splitlines()[-5:])
     assert see == "kingdom workflow diff add-a-json-flag-to-ls --base"
     assert "+json" in shop.kingdom(*see.split()[1:])
     assert "1 commit on the branch kingdom/add-a-json-flag-to-ls in " in shop.kingdom(*bring.split()[1:])
     assert plain_git(shop.remote.folder, "show", "kingdom/add-a-json-flag-to-ls:ls.py") == "json"
     assert "it has no pull requests" in shop.kingdom(*land.split()[1:], code=1)
+    assert more == "kingdom workflow follow-up add-a-json-flag-to-ls TEXT"
 
     # and again: the repository is registered once, the second workflow has a name of its own
     assert "workflow add-a-json-flag-to-ls-2" in shop.run(TEXT, "--no-watch")
@@ -105,6 +106,33 @@ def test_it_starts_from_what_is_checked_out_and_says_what_is_not_committed(shop:
     assert (tree / "feature.py").exists()
     assert not (tree / "note.txt").exists()
     assert (shop.remote.folder / "ls.py").read_text() == "half done\n"
+
+
+def test_more_is_asked_for_in_the_same_conversation_and_lands_on_the_same_branch(shop: Shop) -> None:
+    assert "there is no request in shop to go on with" in shop.kingdom("run", "-c", "More", code=1)
+    shop.run(TEXT, "--land", "checkout")
+    shop.run("Something else", "--base", "main")
+    shop.kingdom("workflow", "cancel", shop.run("Stop here", steps=[{"fail": "no"}], code=1) and "stop-here", "--yes")
+    shop.scripted([{"write": {"path": "ls.txt", "text": "plain\n"}}, {"result": {"summary": "plain text, too"}}])
+
+    said = shop.kingdom("run", "--continue", "Write {{ plain }} text, too", "--land", "checkout")
+    assert "shop goes on with something-else; Ctrl-C pauses it" in said, "the newest that is not cancelled"
+    assert "→ Write ls.txt" in said
+    assert "ls.txt  added     +1 -0" in said
+    assert "COMPLETED (2 files changed" in said
+    assert "on the branch kingdom/something-else in" in said
+    assert plain_git(shop.remote.folder, "log", "--format=%s", "main..kingdom/something-else").splitlines() == [
+        "plain text, too", "done",
+    ]  # fmt: skip
+
+    said = shop.kingdom("workflow", "follow-up", "add-a-json-flag-to-ls", "Write plain text, too")
+    assert "COMPLETED" in said
+    works = shop.show("add-a-json-flag-to-ls")["works"]
+    assert [work["name"] for work in works] == ["run", "write-plain-text-too"]
+    assert "is for a new request" in shop.kingdom("run", "-c", "More", "--model", "big", code=2)
+    assert "say what to do" in shop.kingdom("workflow", "follow-up", "something-else", " ", code=2)
+    said = shop.kingdom("workflow", "follow-up", "something-else", "More", "--work", "none", code=1)
+    assert "has no work 'none': run, write-plain-text-too" in said
 
 
 def test_it_is_live_on_a_terminal(shop: Shop) -> None:
@@ -163,8 +191,11 @@ def test_ctrl_c_pauses_and_says_how_to_go_on(shop: Shop) -> None:
         said = interrupted(process, "I begin.")
     assert process.returncode == 130
     assert "paused: kingdom workflow resume add-a-json-flag-to-ls continues where it stopped" in said
+    assert "kingdom workflow follow-up add-a-json-flag-to-ls TEXT continues with what you say" in said
     shop.scripted()
-    assert "COMPLETED" in shop.kingdom("workflow", "resume", "add-a-json-flag-to-ls")
+    assert "COMPLETED" in shop.kingdom("run", "-c", "Only the flag, please")
+    (work,) = shop.show("add-a-json-flag-to-ls")["works"]
+    assert work["tasks"][0]["attempt"] == 2, "the same task went on"
 
 
 def test_ctrl_c_only_stops_watching_where_an_engine_runs(shop: Shop) -> None:

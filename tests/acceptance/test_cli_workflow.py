@@ -171,7 +171,7 @@ def test_from_a_template_and_a_repository_to_a_finished_branch(desk: Desk) -> No
     assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
     assert (events[0]["type"], events[-1]["type"]) == ("WorkflowCreated", "WorkflowCompleted")
     assert {event["attempt"] for event in events if event["type"] in ("WorkStarted", "TaskStarted")} == {1}
-    assert workflow in desk.run("workflow", "ls", "--status", "completed")
+    assert workflow[-12:] in desk.run("workflow", "ls", "--status", "completed")
     assert "WorkflowCompleted" in desk.run("workflow", "watch", "small")
 
 

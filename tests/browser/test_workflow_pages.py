@@ -82,6 +82,7 @@ async def test_from_a_template_to_a_finished_workflow_and_back(visitor: Visitor,
         await expect(_state(page)).to_have_text("completed")
         await expect(page.locator(".k-workflow-head")).to_contain_text("5 of 5 works completed")
         await _land(page)
+        await _follow_up(page)
         await _fork(page)
 
 
@@ -91,6 +92,17 @@ async def _land(page: Page) -> None:
     await answer_dialog(page, "Land")
     await expect(page.locator("[data-landing=web]")).to_contain_text("it has no pull requests: land with --push")
     await expect(page.locator("[data-landing=web]")).to_contain_text("kingdom/WEB-42-repair")
+
+
+async def _follow_up(page: Page) -> None:
+    """What the agent is to do next becomes a work in the conversation of the last one that ran alone."""
+    field = page.get_by_label("What to do next, or differently")
+    await field.fill("Tell the French users")
+    await page.get_by_role("button", name="Send", exact=True).click()
+    await expect(_work(page, "tell-the-french-users")).to_contain_text("completed")
+    await expect(_state(page)).to_have_text("completed")
+    await expect(page.locator(".k-workflow-head")).to_contain_text("6 of 6 works completed")
+    await expect(field).to_have_value("")
 
 
 async def _fill_in_the_template(page: Page, place: Place) -> None:

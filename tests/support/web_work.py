@@ -55,13 +55,16 @@ class Desk:
         made = await self.post("workflow-templates", {"name": name, "works": list(works), "gitRefs": refs, **more})
         return str(made["id"])
 
-    async def until(self, workflow_id: str, *statuses: str) -> Body:
-        """The workflow, once it is in one of these states."""
+    async def until(self, workflow_id: str, *statuses: str, works: int = 1) -> Body:
+        """The workflow, once it is in one of these states and has so many works."""
         happened = asyncio.Event()
         undo = self.web.context.live.listen(lambda _: happened.set())
         try:
             async with asyncio.timeout(30):
-                while (found := await self.get(f"workflows/{workflow_id}"))["status"] not in statuses:
+                while True:
+                    found = await self.get(f"workflows/{workflow_id}")
+                    if found["status"] in statuses and len(found["works"]) >= works:
+                        break
                     await happened.wait()
                     happened.clear()
         finally:

@@ -41,6 +41,7 @@ NEEDED: dict[str, Role] = {
     "POST /api/workflow-templates/convert": "look",
     "POST /api/questions/{taskId}/answer": "answer",
     "POST /api/workflows/{workflowId}/answer": "answer",
+    "POST /api/workflows/{workflowId}/follow-up": "operate",
     "POST /api/inbox/acknowledge": "operate",
     "POST /api/inbox/mute": "operate",
     "POST /api/inbox/unmute": "operate",

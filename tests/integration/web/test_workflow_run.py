@@ -35,7 +35,7 @@ async def test_a_workflow_is_made_run_looked_at_gone_back_in_and_forked(tmp_path
         assert (done["status"], done["reason"], done["worksCompleted"]) == ("COMPLETED", None, 2)
         for action in ("start", "pause", "cancel"):
             error(await web.client.post(f"/api/{path}/{action}"), 409, "WFL_ILLEGAL_TRANSITION")
-        assert done["allowed"] == ["goBack", "modify", "land", "delete"]
+        assert done["allowed"] == ["goBack", "followUp", "modify", "land", "delete"]
 
         events = await desk.get(f"{path}/events", limit=3)
         assert [event["sequence"] for event in events["items"]] == [1, 2, 3]
@@ -103,6 +103,35 @@ async def test_a_workflow_is_made_run_looked_at_gone_back_in_and_forked(tmp_path
         data(await web.client.delete(f"/api/{path}"))
         error(await web.client.get(f"/api/{path}"), 404, "WFL_NOT_FOUND")
         assert (await desk.get(f"{path}/events", limit=100))["items"][-1]["type"] == "WorkflowDeleted"
+
+
+async def test_a_completed_workflow_is_followed_up_and_lands_on_the_same_branch(tmp_path: Path) -> None:
+    source = remote(tmp_path)
+    async with web_app(tmp_path / "home", court=False, engine=True) as web:
+        desk = Desk(web)
+        git = (await desk.post("gits", {"name": "web", "url": source.url}))["id"]
+        template = await desk.template(scripted("fix", write("fix.md", "one\n")), git=git)
+        made = await desk.post("workflows", {"templateId": template, "name": "Fix it"})
+        path = f"workflows/{made['id']}"
+        refused = error(
+            await web.client.post(f"/api/{path}/follow-up", json={"text": "More."}), 409, "WFL_ILLEGAL_TRANSITION"
+        )
+        assert "CREATED" in refused["message"]
+        await desk.post(f"{path}/start", status=202)
+        assert (await desk.until(made["id"], "COMPLETED", "PAUSED"))["status"] == "COMPLETED"
+        await desk.post(f"{path}/land", {"how": "push"}, status=200)
+
+        error(await web.client.post(f"/api/{path}/follow-up", json={"text": " \n "}), 422, "SYS_INVALID")
+        wrong = {"text": "More.", "work": "nowhere"}
+        error(await web.client.post(f"/api/{path}/follow-up", json=wrong), 404, "WFL_NOT_FOUND")
+        await desk.post(f"{path}/follow-up", {"text": "Say it in {{ Korean }}, too"}, status=202)
+        done = await desk.until(made["id"], "COMPLETED", "PAUSED", "FAILED", works=2)
+        assert done["status"] == "COMPLETED", done["reason"]
+        assert [(work["name"], work["continues"]) for work in done["works"]] == [
+            ("fix", None), ("say-it-in-korean-too", "fix"),
+        ]  # fmt: skip
+        landed = await desk.post(f"{path}/land", {"how": "push"}, status=200)
+        assert [one["branch"] for one in landed["landings"]] == ["kingdom/Fix-it"]
 
 
 async def test_a_workflow_that_stopped_is_changed_and_resumed(tmp_path: Path) -> None:

@@ -52,6 +52,15 @@ async def test_a_completed_workflow_gets_a_work_that_goes_on_in_the_last_convers
         assert (again.name, again.continues) == ("handle-quiet-too 2", "handle-quiet-too")
 
 
+async def test_a_review_with_no_work_behind_it_is_not_repeated(url: str) -> None:
+    async with house(url) as here:
+        workflow_id = await started(here, work("build", "paint", pause_after=True))
+        await resume_workflow(here.parts, workflow_id)
+        await here.engine.idle()
+        await follow_up(here, workflow_id, "More paint")
+        assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
+
+
 async def test_the_agent_gets_exactly_the_text(url: str) -> None:
     async with house(url) as here:
         workflow_id = await started(here, *PLAN)

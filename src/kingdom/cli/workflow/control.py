@@ -143,10 +143,11 @@ def answer(workflow: str, text: str, detach: bool, home: Path | None, store: str
 def follow_up(
     workflow: str, text: str, work: str | None, detach: bool, home: Path | None, store: str | None, json: bool
 ) -> None:
-    """Have the agent do more, or something differently, and show the workflow like start.
+    """Have the agent do more, or do it differently.
 
-    It goes on in the same conversation and on the same branch. A work that stopped repeats its task with your text.
-    Behind a work that is done, a new one is added, also to a workflow that is completed or was landed.
+    It goes on in the same conversation and on the same branch, and is shown like start. A work that stopped repeats its
+    task with your text. Behind a work that is done, a new one is added, also to a workflow that is completed or was
+    landed.
     """
     if not text.strip():
         raise output.usage_error(f"say what to do: kingdom workflow follow-up {workflow} 'handle --quiet too'")

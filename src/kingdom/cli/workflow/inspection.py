@@ -46,7 +46,7 @@ _LINE_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 @json_option
 def ls(status: tuple[str, ...], limit: int, home: Path | None, store: str | None, json: bool) -> None:
     """List workflows, the newest first."""
-    from kingdom.cli.workflow.view import coloured, shorten
+    from kingdom.cli.workflow.view import SHORT_ID_CHARS, coloured, shorten
     from kingdom.workflow.overview import workflow_summary
 
     words = _parse_statuses(status)
@@ -58,16 +58,16 @@ def ls(status: tuple[str, ...], limit: int, home: Path | None, store: str | None
     elif shown:
         rows = [
             (
-                one.id,
                 one.name,
                 coloured(one.status if engine or not one.is_active else f"{one.status} (no engine)"),
                 one.issue_key or "",
                 _local_time(one.created_at),
+                one.id[-SHORT_ID_CHARS:],
                 shorten(one.reason or ""),
             )
             for one in shown
         ]
-        output.print_table(("workflow", "name", "status", "issue", "created", "why"), rows)
+        output.print_table(("workflow", "status", "issue", "created", "id", "why"), rows)
         if len(found) > limit:
             output.say("… and older ones (use --limit)")
         if not engine and any(one.is_active for one in shown):

@@ -39,7 +39,7 @@ def choose(items: Sequence[T], word: str, what: str, listing: str, name: Callabl
             some = _candidates([f"{_id(item)} {name(item)}".strip() for item in found])
             raise CommandError("AMBIGUOUS", f"{len(found)} {kind} match {word}: use more of the id of one of {some}")
     names = [name(item) for item in items if name(item)]
-    close = get_close_matches(word, names, _MAX_CANDIDATES)
+    close = [one for one in names if one.startswith(word)] or get_close_matches(word, names, _MAX_CANDIDATES)
     there = f" (similar: {_candidates(close)})" if close else f" (there are {_candidates(names)})" if names else ""
     raise CommandError("NOT_FOUND", f"there is no {what} {word} here{there}: {listing} lists them")
 

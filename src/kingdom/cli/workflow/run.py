@@ -48,6 +48,7 @@ _NEEDED_NEXT: Final = (
     "kingdom.workflow.engine",
     "kingdom.workflow.adapters.git_service",
     "kingdom.workflow.overview",
+    "kingdom.workflow.usecases",
     "kingdom.cli.workflow.runner",
 )
 _PREFERRED_ENGINES: Final = ("claude", "codex")
@@ -140,8 +141,13 @@ def run(
     given = {"--base": base, "--engine": engine, "--model": model, "--name": name, "--option": option or None}
     if continues and (fixed := [word for word, value in given.items() if value is not None]):
         raise output.usage_error(f"{fixed[0]} is for a new request: with --continue it stays as it is")
-    preload(*_NEEDED_NEXT)
-    checkout = _read_checkout(repo)
+    from kingdom.cli.workflow.checkout import read_checkout  # before the thread below imports parts of its packages
+
+    loaded = preload(*_NEEDED_NEXT)
+    folder = Path(repo).expanduser()
+    is_path = folder.is_dir() or repo.startswith((".", "/", "~"))
+    checkout = read_checkout(folder) if is_path else None
+    loaded()
     request = _Request(text.strip(), repo, checkout, base, engine, model, name, _parse_options(option), continues, land)
     place = find_or_create_workflow_home(home, store)
     view: WorkflowView = JsonWorkflowView() if json else RequestView(watch=watch)
@@ -231,15 +237,6 @@ def _choose_engine(place: WorkflowHome, name: str | None) -> str:
 
 
 # The repository
-
-
-def _read_checkout(word: str) -> Checkout | None:
-    """Return what is checked out in the folder that ``--repo`` names; None if it names no folder."""
-    from kingdom.cli.workflow.checkout import read_checkout
-
-    folder = Path(word).expanduser()
-    is_path = folder.is_dir() or word.startswith((".", "/", "~"))
-    return read_checkout(folder) if is_path else None
 
 
 async def _find_source(context: WorkflowContext, request: _Request) -> _Source:

@@ -217,6 +217,7 @@ async def _run_here(run: _Run) -> int:
                     with contextlib.suppress(WorkflowError):  # it rests already, or never started
                         await carry["PauseWorkflow"](request.workflow_id)
                     run.view.say(f"paused: kingdom workflow resume {request.word} continues where it stopped")
+                    run.view.say(f"kingdom workflow follow-up {request.word} TEXT continues with what you say")
                     return output.INTERRUPTED
             finally:
                 await _cancel_and_wait(started)

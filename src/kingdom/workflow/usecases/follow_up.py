@@ -42,9 +42,9 @@ async def follow_up_workflow(
     """Have an agent go on with what a person says, in the same conversation, and resume the workflow.
 
     A Work that stopped before its end goes on with its task and the text. Behind a Work that is done, a new one is
-    added that goes on in its conversation; a review after the former is repeated after the new one. ``work`` is the
-    name of the Work: by default the one that stopped, or else the last one that is done. ``name`` is that of the new
-    Work; the same text under the same name is added once, so the call may be repeated.
+    added that goes on in its conversation; a review before further works is repeated after the new one. ``work`` is the
+    name of the Work: by default the one that stopped, or else the last one that is done and has no branch of its own.
+    ``name`` is that of the new Work; the same text under the same name is added once, so the call may be repeated.
 
     Raises :class:`kingdom.workflow.errors.NotModifiable` if no Work has begun, or while the workflow runs or asks.
     """
@@ -95,8 +95,9 @@ def _added_behind(chosen: Work, works: Sequence[Work], wanted: str, query: str) 
     """Return the changes that add a Work which goes on in the conversation of one that is done."""
     name = _free_work_name(wanted, {work.name for work in works})
     begun = max(index + 1 for index, work in enumerate(works) if work.status is not WorkStatus.PENDING)
-    added = replace(continuing(chosen, name, query), pause_after=chosen.pause_after)
-    waiting = [other for other in works[begun:] if chosen.name in other.after]
+    behind = works[begun:]
+    added = replace(continuing(chosen, name, query), pause_after=chosen.pause_after and bool(behind))
+    waiting = [other for other in behind if chosen.name in other.after]
     return [AddWork(added, begun), *(UpdateWork(other.id, {"after": (*other.after, name)}) for other in waiting)]
 
 
@@ -122,13 +123,13 @@ def _chosen_work(workflow: Workflow, works: Sequence[Work], name: str | None) ->
     if not done:
         what = "no work of it" if name is None else f"work {name}"
         raise NotModifiable(f"workflow {workflow.id} is {workflow.status}, but {what} has begun: change its query")
-    chosen = max(done, key=lambda work: work.sequence)
-    if chosen.apart:
+    together = [work for work in done if not work.apart]
+    if not together:
         raise NotModifiable(
-            f"work {chosen.name} ran beside others, on a branch of its own: name a work behind it, or add one that "
+            f"work {done[-1].name} ran beside others, on a branch of its own: name another work, or add one that "
             "merges these branches"
         )
-    return chosen
+    return max(together, key=lambda work: work.sequence)
 
 
 def _has_stopped(work: Work) -> bool:
