@@ -172,11 +172,15 @@ async def test_an_empty_court_says_how_to_begin(browser: Browser, tmp_path: Path
 
 
 @pytest.mark.walk
-async def test_where_there_is_no_court_it_says_how_to_found_one(browser: Browser, tmp_path: Path) -> None:
+async def test_where_there_is_no_court_are_workflows_and_how_to_found_one(browser: Browser, tmp_path: Path) -> None:
     async with visiting(browser, tmp_path, court=False) as visitor:
-        for path in ("/", "/tasks"):
-            async with visitor.page(path) as page:
-                await expect(page.locator("#main")).to_contain_text(f"kingdom init {tmp_path}")
+        async with visitor.page("/") as page:
+            await expect(page).to_have_url(re.compile("/workflows$"))
+            pages = page.get_by_role("banner").get_by_role("navigation").get_by_role("link")
+            await expect(pages).to_have_text(["Workflows", "Inbox", "Templates", "Bus"])
+            assert await barriers(page) == []
+        async with visitor.page("/tasks") as page:
+            await expect(page.locator("#main")).to_contain_text(f"kingdom init {tmp_path}")
         async with visitor.page("/bus") as page:
             await expect(page.get_by_role("table", name="Streams")).to_contain_text("workflow")
 

@@ -67,9 +67,12 @@ def page(
         asked = [parameter for name, parameter in signature.parameters.items() if name != "visit"]
 
         @functools.wraps(build)
-        async def built(**arguments: Any) -> None:
+        async def built(**arguments: Any) -> RedirectResponse | None:
             visit = current_visit.get()
+            if path == "/" and visit.context.services is None:
+                return RedirectResponse(_WORKFLOWS_PATH, 303)  # there is nothing else here
             await build_page(visit, build, arguments, title=title, nav=nav, court=court, operation=operation)
+            return None
 
         cast(Any, built).__signature__ = inspect.Signature(asked)
         LocalizedPage(path, response_timeout=_BUILD_SECONDS)(built)
@@ -151,6 +154,8 @@ _MORE: Final = (
 )
 """Pages that the header has in a menu. The drawer of a small window has all."""
 NAVIGATION: Final = (*_DAILY, *_MORE)
+_WITHOUT_COURT: Final = ("workflows", "inbox", "templates", "bus")
+_WORKFLOWS_PATH: Final = "/workflows"
 _SETTINGS: Final = ("settings", "/settings")
 _REASON_PAGES: Final = {"problems": "/#troubles", "held": "/#troubles", "role": "/#roles", "budget": "/#cost"}
 _HIT_KINDS: Final = ("page", *get_args(HitKind))
@@ -232,8 +237,14 @@ def _script_words(words: Translations) -> str:
 
 def _pages(visit: Visit) -> str:
     """Return the title and path of the pages that the visitor may use, as an attribute."""
-    further = [(title, path) for title, path, operation in _FURTHER_PAGES if operation is None or visit.may(operation)]
-    pages = [*((f"nav.{name}", path) for name, path in NAVIGATION), *further]
+    court = visit.context.services is not None
+    further = [
+        (title, path)
+        for title, path, operation in _FURTHER_PAGES
+        if (operation is None or visit.may(operation)) and (court or operation != "injectEvent")
+    ]
+    daily, more = _navigation(visit)
+    pages = [*((f"nav.{name}", path) for name, path in (*daily, *more)), *further]
     return html.escape(json.dumps([(visit.words(title), path) for title, path in pages]))
 
 
@@ -260,7 +271,7 @@ def _court_name(visit: Visit) -> str:
 def _opening(visit: Visit) -> str:
     """Return the header as the browser shows it until the scripts have drawn the page."""
     name = html.escape(_court_name(visit))
-    links = "".join(f"<span>{html.escape(visit.words(f'nav.{page}'))}</span>" for page, _ in _DAILY)
+    links = "".join(f"<span>{html.escape(visit.words(f'nav.{page}'))}</span>" for page, _ in _navigation(visit)[0])
     return (
         '<div class="k-opening" aria-hidden="true"><div class="k-brand">'
         f'<img src="{_MARK}" alt="" width="26" height="26"><span class="k-clip">{name}</span></div>'
@@ -271,8 +282,17 @@ def _opening(visit: Visit) -> str:
 def _drawer(visit: Visit, nav: str, counts: list[ui.label]) -> ui.left_drawer:
     drawer = ui.left_drawer(value=False, fixed=True).props("behavior=mobile overlay width=250 no-swipe-open")
     with drawer, tag("nav", "k-drawer-nav", aria_label=visit.words("nav.label")):
-        _links(visit, nav, counts, (*NAVIGATION, _SETTINGS))
+        daily, more = _navigation(visit)
+        _links(visit, nav, counts, (*daily, *more, _SETTINGS))
     return drawer
+
+
+def _navigation(visit: Visit) -> tuple[Sequence[tuple[str, str]], Sequence[tuple[str, str]]]:
+    """Return the pages of the header, and those of its menu. A folder without a court has no pages of one."""
+    if visit.context.services is not None:
+        return _DAILY, _MORE
+    known = dict(NAVIGATION)
+    return tuple((name, known[name]) for name in _WITHOUT_COURT), ()
 
 
 def _links(visit: Visit, nav: str, counts: list[ui.label], entries: Sequence[tuple[str, str]]) -> None:
@@ -286,14 +306,14 @@ def _links(visit: Visit, nav: str, counts: list[ui.label], entries: Sequence[tup
             entry.props["aria-current"] = "page"
 
 
-def _more(visit: Visit, nav: str) -> None:
+def _more(visit: Visit, nav: str, entries: Sequence[tuple[str, str]]) -> None:
     words = visit.words
     with ui.button(color=None).props("flat no-caps dense aria-haspopup=true").classes("k-nav-more") as opener:
         text(words("nav.more"))
         ui.icon("expand_more").props("aria-hidden=true")
         # A landmark of its own: the menu is drawn outside of the header.
         with labelled(ui.menu().classes("k-menu").props("role=navigation"), words("nav.more.label")):
-            for name, path in _MORE:
+            for name, path in entries:
                 entry = link(words(f"nav.{name}"), path)
                 if name == nav:
                     entry.props["aria-current"] = "page"
@@ -311,8 +331,10 @@ async def _header(visit: Visit, nav: str, drawer: ui.left_drawer, counts: list[u
             tag("img", src=_MARK, alt="", width="26", height="26")
             text(_court_name(visit), "k-clip")
         with tag("nav", "k-nav", aria_label=words("nav.label")):
-            _links(visit, nav, counts, _DAILY)
-            _more(visit, nav)
+            daily, more = _navigation(visit)
+            _links(visit, nav, counts, daily)
+            if more:
+                _more(visit, nav, more)
         with tag("div", "k-header-end"):
             refresher = PageRefresher(visit)
             await _health(visit, refresher)

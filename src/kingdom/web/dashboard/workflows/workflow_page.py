@@ -79,10 +79,9 @@ class ActionButtons:
         self._retry.set_visibility("resume" in allowed and not full.asking)  # an answer makes it go on
         self._retry.set_text(self._retry_words[stopped])
         self._land.set_visibility("land" in allowed)
-        for one in (self._plan, self._cancel):
-            one.set_visibility(may_operate)
+        self._plan.set_visibility(may_operate)
         self._plan.set_enabled("modify" in allowed)
-        self._cancel.set_enabled("cancel" in allowed)
+        self._cancel.set_visibility("cancel" in allowed)
         self._delete.set_enabled("delete" in allowed)
 
     @staticmethod
