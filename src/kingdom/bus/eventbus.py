@@ -27,7 +27,14 @@ from kingdom.bus.delivery import (
 )
 from kingdom.bus.envelope import DEFAULT_MAX_BYTES, Envelope, check_event_id, check_stream, check_worker
 from kingdom.bus.errors import InvalidEnvelope, InvalidOption, TransactionMismatch, UnknownTransport
-from kingdom.bus.transport import Clock, ListingTransport, TransactionalTransport, Transport, TransportOptions
+from kingdom.bus.transport import (
+    BatchFindingTransport,
+    Clock,
+    ListingTransport,
+    TransactionalTransport,
+    Transport,
+    TransportOptions,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -225,6 +232,17 @@ class EventBus:
     async def find(self, event_id: str) -> Record | None:
         """Return everything the store knows about one event, or None."""
         return await self.transport.find(check_event_id(event_id))
+
+    async def find_many(self, event_ids: Iterable[str]) -> dict[str, Record]:
+        """Return what the store knows about some events, by id, without those that it does not know.
+
+        On PostgreSQL one statement finds all of them.
+        """
+        wanted = list(dict.fromkeys(map(check_event_id, event_ids)))
+        if isinstance(self.transport, BatchFindingTransport):
+            return await self.transport.find_many(wanted) if wanted else {}
+        found = [(event_id, await self.transport.find(event_id)) for event_id in wanted]
+        return {event_id: record for event_id, record in found if record is not None}
 
     async def records(self, stream: str, *, ids: str = "*", within: Seconds | None = None) -> AsyncIterator[Record]:
         """Yield the events of a stream in publish order, finished ones too; for a bus in a database.

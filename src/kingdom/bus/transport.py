@@ -185,6 +185,14 @@ class ListingTransport(Protocol):
 
 
 @runtime_checkable
+class BatchFindingTransport(Protocol):
+    """A transport that finds many events at the cost of one call of ``find``."""
+
+    async def find_many(self, event_ids: Sequence[str]) -> dict[str, Record]:
+        """Return what ``find`` returns for each of these ids, without those that are not known."""
+
+
+@runtime_checkable
 class DirectTransport(Protocol):
     """A transport that serves synchronous callers in their own thread, without an event loop.
 

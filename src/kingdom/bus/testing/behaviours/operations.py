@@ -128,6 +128,20 @@ class OperatorBehaviours(Behaviours):
     async def test_an_event_nobody_published_is_not_found(self, bus: EventBus, stream: str) -> None:
         assert await bus.find(f"{stream}-unknown") is None
 
+    async def test_several_events_are_found_at_once_without_those_nobody_published(
+        self, bus: EventBus, stream: str
+    ) -> None:
+        waiting, done = events(2)
+        await finish(bus, stream, done)
+        await bus.publish(stream, waiting)
+        found = await bus.find_many([waiting.event_id, f"{stream}-unknown", done.event_id, waiting.event_id])
+        assert {name: record.status for name, record in found.items()} == {
+            waiting.event_id: "PENDING",
+            done.event_id: "DONE",
+        }
+        assert found[waiting.event_id].envelope == waiting
+        assert await bus.find_many([]) == {}
+
     async def test_a_record_tells_the_whole_life_of_an_event(self, harness: Harness, stream: str) -> None:
         bus, sent = harness.bus, event()
         await bus.publish(stream, sent)

@@ -248,8 +248,11 @@ class PostgresTransport:
         ]
 
     async def find(self, event_id: str) -> Record | None:
-        rows = await self._fetch("find", event_id)
-        return _claims.record_from_row(rows[0]) if rows else None
+        return (await self.find_many([event_id])).get(event_id)
+
+    async def find_many(self, event_ids: Sequence[str]) -> dict[str, Record]:
+        rows = await self._fetch("find", list(event_ids))
+        return {row["event_id"]: _claims.record_from_row(row) for row in rows}
 
     async def records(
         self, stream: str, *, ids: str, within: float | None, after: Any, limit: int
