@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -120,8 +120,13 @@ class Ledger:
 
     def has(self, run_id: str, since: float) -> bool:
         """Tell whether a run that started at ``since`` is recorded."""
+        return bool(self.recorded([run_id], since))
+
+    def recorded(self, run_ids: Iterable[str], since: float) -> set[str]:
+        """Return those of some runs that are recorded; none of them started before ``since``."""
         with self._reading:
-            return any(run_id in month.run_ids for month in self._months(since, None))
+            months = self._months(since, None)
+            return {run_id for run_id in run_ids if any(run_id in month.run_ids for month in months)}
 
     def totals(self, since: float, until: float | None = None) -> LedgerTotals:
         """Return the usage from ``since`` until before ``until`` (None: until now). Reads only new lines."""

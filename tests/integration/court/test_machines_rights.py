@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ from kingdom.court.machines.exchange import FILE, JOURNAL, LEDGER, REPORTS, RESU
 from kingdom.court.machines.intake import Intake
 from kingdom.court.machines.joining import create_first_machine, join_court
 from kingdom.court.machines.registry import Registry
+from kingdom.court.machines.report_checks import ReportChecks
 from kingdom.court.machines.rights import Rights, scram_verifier, url_of_role
 from kingdom.court.soldiers import all_soldiers
 from tests.support.machines import Machine, eventually, first_machine, joined_machine
@@ -256,17 +257,80 @@ async def test_files_of_runs_that_are_not_its_own_are_refused(seat: Machine, bui
         _file("state/soldiers/soldier-2-1/order.json", {"task_id": "task-gen-endless"}),
         _file("state/prompts/task-1.md", "forged"),
         _file("state/results/task-2-raw.json", "forged"),
+        _file("state/prompts/no id.md", "forged"),
+        _file("state/soldiers/soldier-3-1/order.json", {"task_id": "no id"}),
     )
     assert sorted(reasons) == [
+        "a machine may not write 'state/prompts/no id.md'",
         "soldier-1-1 is not a soldier of builder",
         "soldier-1-1 is not a soldier of builder",
         "soldier-1-1 is not a soldier of builder",
         "soldier-2-1 does not work for a general of builder",
+        "soldier-3-1 does not work for a general of builder",
         "state/prompts/task-1.md: task-1 is not a task of builder",
         "state/results/task-2-raw.json: task-2 is not a task of builder",
     ]
     assert (own / "identity.json").read_text() == "{}"
     assert not (seat.home.soldiers / "soldier-2-1").exists()
+
+
+async def _never(*_: Any, **__: Any) -> None:
+    raise _Killed
+
+
+class _Killed(BaseException):
+    """Stands for kill -9: nothing handles it."""
+
+
+@pytest.mark.parametrize("left", [(), (".tmp-1-machine",), ("machine",)])
+async def test_a_soldier_is_accepted_whose_folder_a_killed_process_had_only_made(
+    seat: Machine, builder: Machine, monkeypatch: pytest.MonkeyPatch, left: tuple[str, ...]
+) -> None:
+    await _tasks(seat)
+    folder = seat.home.soldiers / "soldier-1-1"
+
+    async def dies(*_: object) -> None:
+        folder.mkdir(parents=True)
+        for name in left:
+            (folder / name).touch()
+        raise _Killed
+
+    files = [
+        _file("state/soldiers/soldier-1-1/order.json", {"task_id": "task-gen-quick"}),
+        _file("logs/sessions/soldier-1-1.json", "said"),
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(ReportChecks, "save_marks", dies)
+        patch.setattr(seat.services.bus, "settle", _never)
+        with pytest.raises(_Killed):
+            await _dead(seat, builder, *files)
+    intake = Intake(seat.services, Rights(seat.url))
+    await intake.recall()
+    await intake.take()
+    assert await seat.services.bus.dead(REPORTS, 10) == []
+    assert (seat.home.sessions / "soldier-1-1.json").read_text() == '"said"'
+    assert (folder / "machine").read_text() == "builder"
+
+
+async def test_many_reports_are_checked_with_one_look_at_the_tasks(
+    seat: Machine, builder: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _tasks(seat)
+    bus, looks = seat.services.bus, []
+    find_many = bus.find_many
+
+    async def counted(ids: Iterable[str]) -> dict[str, Any]:
+        looks.append(len(found := await find_many(ids)))
+        return found
+
+    monkeypatch.setattr(bus, "find_many", counted)
+    monkeypatch.setattr(bus, "find", _never)
+    orders = [
+        _file(f"state/soldiers/soldier-{number}/order.json", {"task_id": "task-gen-quick", "number": number})
+        for number in range(20)
+    ]
+    assert await _dead(seat, builder, *orders) == []
+    assert looks == [1]
 
 
 async def test_the_files_of_its_own_runs_arrive(seat: Machine, builder: Machine) -> None:

@@ -11,42 +11,40 @@ import binascii
 import json
 import logging
 import os
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
 from kingdom.agents.ledger import Ledger
-from kingdom.base.files import encode_json, write_atomic
+from kingdom.base.files import encode_json
 from kingdom.base.text import storable
 from kingdom.base.times import epoch_seconds
 from kingdom.court.activity import DAY_SECONDS
+from kingdom.court.batch_writer import BatchWriter
 from kingdom.court.errors import NotLeading
 from kingdom.court.loop import LINK
 from kingdom.court.machines.exchange import FILE, JOURNAL, LEDGER, REPORTS, RESULT
-from kingdom.court.machines.report_checks import InvalidReport, ReportChecks, file_pieces
+from kingdom.court.machines.report_checks import InvalidReport, ReportChecks, ReportedFile, file_pieces
 from kingdom.court.models import Result
 from kingdom.court.queues import recall_held
 from kingdom.journal import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from kingdom.bus import Delivery
     from kingdom.court.loop import Services
     from kingdom.court.machines.rights import Rights
 
+    _Handler = Callable[[str, Any, bool], None]  # kind, payload, whether it was perhaps handled before
+
 _BATCH: Final = 100
 _LEASE_SECONDS: Final = 60.0
 _UNLIMITED_ATTEMPTS: Final = 1_000_000
+_STORED: Final = (RESULT, LEDGER)  # kinds that are stored before the others, all at once
+_KINDS: Final = (*_STORED, JOURNAL, FILE)
 _ORIGIN: Final = "from"  # a field of journal lines that came from another machine
-_NAME: Final = r"[A-Za-z0-9_:@+][A-Za-z0-9._:@+\-]{0,199}"
-# A machine may send the files of its own runs, and nothing else: not settings, not state of another role.
-_ALLOWED_PATHS: Final = re.compile(
-    rf"logs/sessions/{_NAME}\.(json|err)|state/prompts/{_NAME}\.md|state/results/{_NAME}-(raw\.json|soldier-id)"
-    rf"|state/soldiers/{_NAME}/(order|identity|exit|outcome)\.json"
-)
 log = logging.getLogger("kingdom.court.machines")
 
 
@@ -59,12 +57,9 @@ class Intake:
         self._home = services.home
         self._bus = services.bus
         self._ledger = Ledger(services.home.ledger)
-        self._handlers: dict[str, Callable[[Mapping[str, Any], bool], None]] = {
-            RESULT: self._take_result,
-            JOURNAL: self._take_journal,
-            LEDGER: self._take_ledger,
-            FILE: self._take_files,
-        }
+        self._writer = BatchWriter()
+        self._results: dict[Path, bytes] = {}  # to be stored, of the reports at hand
+        self._costs: dict[str, dict[str, Any]] = {}  # likewise: ledger lines by run
         self._uncertain: set[str] = set()  # reports that were perhaps handled in part
         self._written: set[Path] = set()  # files that belong to reports that are not settled yet
         self._workers = services.lead.workers(LINK)
@@ -84,14 +79,7 @@ class Intake:
         done: list[Delivery] = []
         dead: list[tuple[Delivery, str, str]] = []
         try:
-            for delivery in claimed:
-                try:
-                    await self._handle(delivery)
-                except InvalidReport as error:
-                    log.warning("the report %s is invalid: %s", delivery.event_id, error)
-                    dead.append((delivery, "INVALID", str(error)))
-                else:
-                    done.append(delivery)
+            await self._handle(claimed, done, dead)
         finally:
             # What raised another error, a full disk for example, is handled again with all that follows it.
             handled = {id(one) for one in (*done, *(delivery for delivery, _, _ in dead))}
@@ -110,28 +98,76 @@ class Intake:
         self.taken += len(done)
         return len(claimed) == _BATCH
 
-    async def _handle(self, delivery: Delivery) -> None:
-        handler = self._handlers.get(delivery.envelope.type)
-        payload = delivery.envelope.payload
-        if handler is None or not isinstance(payload, dict) or not isinstance(payload.get("machine"), str):
-            raise InvalidReport(f"{delivery.envelope.type!r:.80} is not a report of a machine")
-        await self._checks.check(delivery.envelope.type, payload)
-        handler(payload, delivery.attempt > 1 or delivery.event_id in self._uncertain)
+    def close(self) -> None:
+        """End the threads that write files."""
+        self._writer.close()
+
+    async def _handle(
+        self, claimed: Sequence[Delivery], done: list[Delivery], dead: list[tuple[Delivery, str, str]]
+    ) -> None:
+        """Take in reports; put each that is in this home into ``done``, and each that is invalid into ``dead``."""
+        reports = [*self._valid(claimed, _check_form, dead)]
+        await self._checks.prepare([(one.envelope.type, one.envelope.payload) for one in reports])
+        reports = [*self._valid(reports, self._checks.check, dead)]
+        await self._checks.save_marks(self._writer)
+        self._results.clear()
+        self._costs.clear()
+        stored = [*self._valid([one for one in reports if one.envelope.type in _STORED], self._take_one, dead)]
+        await self._store()
+        done += stored
+        for one in self._valid([one for one in reports if one.envelope.type not in _STORED], self._take_one, dead):
+            done.append(one)  # before the next one, which may raise
+
+    def _valid(
+        self, reports: Iterable[Delivery], work: _Handler, dead: list[tuple[Delivery, str, str]]
+    ) -> Iterator[Delivery]:
+        """Do something with each report; yield those that are valid, and put the others into ``dead``."""
+        for delivery in reports:
+            again = delivery.attempt > 1 or delivery.event_id in self._uncertain
+            try:
+                work(delivery.envelope.type, delivery.envelope.payload, again)
+            except InvalidReport as error:
+                log.warning("the report %s is invalid: %s", delivery.event_id, error)
+                dead.append((delivery, "INVALID", str(error)))
+            else:
+                yield delivery
+
+    def _take_one(self, kind: str, payload: Mapping[str, Any], again: bool) -> None:
+        if kind == RESULT:
+            self._take_result(payload)
+        elif kind == LEDGER:
+            self._take_costs(payload.get("lines"))
+        elif kind == JOURNAL:
+            self._take_journal(payload, again)
+        else:
+            self._take_files(payload)
 
     # ── the four kinds ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take_result(self, payload: Mapping[str, Any], again: bool) -> None:
+    def _take_result(self, payload: Mapping[str, Any]) -> None:
         try:
             result = Result.model_validate(storable(payload.get("result")))
         except ValidationError as error:
             raise InvalidReport(f"not a result: {error.error_count()} problems") from None
-        self._append_to_ledger(payload.get("ledger"))  # before the result: that releases what the budget reserved
+        self._take_costs(payload.get("ledger"))
         path = self._home.result(result.task_id)
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            document = {**result.document(), "machine": payload["machine"]}
-            write_atomic(path, encode_json(document))
+            self._results.setdefault(path, encode_json({**result.document(), "machine": payload["machine"]}))
         self._written.add(path)
+
+    def _take_costs(self, lines: Any) -> None:
+        for line in lines if isinstance(lines, list) else ():
+            if isinstance(line, dict) and epoch_seconds(line.get("ts")) is not None:
+                self._costs.setdefault(str(line.get("run_id")), line)
+
+    async def _store(self) -> None:
+        """Store the costs, then the results, durably: a result releases what the budget reserved."""
+        if self._costs:
+            since = min(epoch_seconds(line["ts"]) or 0.0 for line in self._costs.values())
+            known = self._ledger.recorded(self._costs, since)
+            self._ledger.append(*(line for run_id, line in self._costs.items() if run_id not in known))
+        if self._results:
+            await self._writer.write(*self._results.items())
 
     def _take_journal(self, payload: Mapping[str, Any], again: bool) -> None:
         lines = payload.get("lines")
@@ -147,16 +183,7 @@ class Intake:
             marked = marked[_count_lines(self._home.journal, origin, self._services.clock()) :]
         self._services.journal.copy(marked)
 
-    def _take_ledger(self, payload: Mapping[str, Any], again: bool) -> None:
-        self._append_to_ledger(payload.get("lines"))
-
-    def _append_to_ledger(self, lines: Any) -> None:
-        for line in lines if isinstance(lines, list) else ():
-            at = epoch_seconds(line.get("ts")) if isinstance(line, dict) else None
-            if at is not None and not self._ledger.has(str(line.get("run_id")), at):
-                self._ledger.append(line)
-
-    def _take_files(self, payload: Mapping[str, Any], again: bool) -> None:
+    def _take_files(self, payload: Mapping[str, Any]) -> None:
         for path, offset, data in [_checked_piece(piece) for piece in file_pieces(payload)]:
             target = self._home.root / path
             self._written.add(target)
@@ -168,11 +195,14 @@ class Intake:
                 os.close(descriptor)
 
 
-def _checked_piece(piece: Any) -> tuple[str, int, bytes]:
+def _check_form(kind: str, payload: Any, again: bool) -> None:
+    if kind not in _KINDS or not isinstance(payload, dict) or not isinstance(payload.get("machine"), str):
+        raise InvalidReport(f"{kind!r:.80} is not a report of a machine")
+
+
+def _checked_piece(piece: Mapping[str, Any]) -> tuple[str, int, bytes]:
     """Return path, offset and data of a piece of a file."""
-    path, offset, text = piece.get("path"), piece.get("offset"), piece.get("data")
-    if not isinstance(path, str) or not _ALLOWED_PATHS.fullmatch(path):
-        raise InvalidReport(f"a machine may not write {path!r:.100}")
+    path, offset, text = ReportedFile.of(piece).path, piece.get("offset"), piece.get("data")
     if not isinstance(offset, int) or offset < 0 or not isinstance(text, str):
         raise InvalidReport(f"{path}: no offset or no data")
     try:
