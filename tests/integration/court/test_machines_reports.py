@@ -249,3 +249,74 @@ async def test_costs_are_counted_once_however_often_they_are_reported(seat: Mach
     await Intake(seat.services, Rights(seat.url)).take()
     assert Ledger(seat.home.ledger).totals(0).cost_usd == 0.25
     assert len((seat.home.ledger / "2026-02.jsonl").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("dies_in", ["costs", "results"])
+async def test_results_and_their_costs_arrive_once_when_the_first_machine_dies_while_it_stores_them(
+    seat: Machine, monkeypatch: pytest.MonkeyPatch, dies_in: str
+) -> None:
+    """All of a batch are stored together: the costs before the results, which release what the budget reserved."""
+    tasks = [f"task-20260207-{number:03d}" for number in range(1, 4)]
+    await seat.services.bus.publish(REPORTS, [_result(task_id) for task_id in tasks])
+    intake = Intake(seat.services, Rights(seat.url))
+    with monkeypatch.context() as patch:
+        if dies_in == "costs":
+            append = intake._ledger.append
+            patch.setattr(intake._ledger, "append", lambda *lines: (append(*lines[:2]), _die()))
+        else:
+            patch.setattr(intake._writer, "write", _never)
+        patch.setattr(seat.services.bus, "settle", _never)
+        with pytest.raises(_Killed):
+            await intake.take()
+    assert Ledger(seat.home.ledger).totals(0).runs == (2 if dies_in == "costs" else 3)
+    assert not any(seat.home.result(task_id).exists() for task_id in tasks)
+    intake = Intake(seat.services, Rights(seat.url))
+    await intake.recall()
+    await _take_all(intake)
+    assert Ledger(seat.home.ledger).totals(0).cost_usd == 0.75
+    assert all(seat.home.result(task_id).exists() for task_id in tasks)
+    assert len((seat.home.ledger / "2026-02.jsonl").read_text().splitlines()) == 3
+
+
+def _result(task_id: str) -> Envelope:
+    now = "2026-02-07T10:00:00.000Z"
+    result = {"task_id": task_id, "general": "gen-quick", "status": "success", "started_at": now, "ended_at": now}
+    cost = {"ts": now, "run_id": f"run-of-{task_id}", "task_id": task_id, "general": "gen-quick", "cost_usd": 0.25}
+    return Envelope(RESULT, {"machine": "m", "result": result, "ledger": [cost]}, event_id=f"result:{task_id}")
+
+
+def _die() -> None:
+    raise _Killed
+
+
+async def test_what_many_soldiers_say_is_published_at_once(
+    seat: Machine, builder: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, bus = builder.home, builder.services.bus
+    for number in range(5):
+        task = Envelope("gen-quick", {"id": f"task-{number}"}, event_id=f"task-{number}")
+        await seat.services.bus.publish("tasks", task)
+        folder = RunFolder(home.soldiers, f"soldier-{number}")
+        folder.path.mkdir(parents=True)
+        folder.write_order(Order(folder.run_id, f"task-{number}", "scripted", "", home.root, home.root / "result.json"))
+        for path, content in (
+            (home.soldier_id(f"task-{number}"), folder.run_id),
+            (home.sessions / f"{folder.run_id}.json", "Hello."),
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+    published: list[int] = []
+    publish = bus.publish
+
+    async def counted(stream: str, reports: list[Envelope]) -> list[str]:
+        published.append(len(reports))
+        return await publish(stream, reports)
+
+    monkeypatch.setattr(bus, "publish", counted)
+    shipper = Shipper(home, bus, "builder")
+    assert await shipper.ship_transcripts()
+    assert published == [5]
+    assert await shipper.ship_transcripts()
+    assert published == [5]  # nobody said more
+    await _take_all(Intake(seat.services, Rights(seat.url)))
+    assert {path.read_text() for path in seat.home.sessions.glob("soldier-*.json")} == {"Hello."}

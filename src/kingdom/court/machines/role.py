@@ -78,6 +78,8 @@ class Link:
         self._url = url
         self._generals = GeneralsCache(services.home)
         self._wakes = WakeCarrier(services.home, services.bus)
+        self._looked_at = -_TRANSCRIPT_SECONDS  # when, at what soldiers say
+        self._orders_due = True
         self._requests_due = True  # there may be requests to cancel that were not sent
         self._keeper: LeadKeeper | None = None
 
@@ -93,12 +95,14 @@ class Link:
 
     async def tick(self) -> float | None:
         """Carry everything that waits, and sign."""
-        busy = False
+        look_again: float | None = None  # in so many seconds
         loop_time = asyncio.get_running_loop().time()
         signing = self._signed is None or loop_time - self._signed >= _SIGN_SECONDS
         if self._section.joined:
-            await self._take_orders()
-            busy = await self._shipper.ship_transcripts()
+            if self._orders_due or signing:
+                self._orders_due = False
+                await self._take_orders()
+            look_again = await self._ship_transcripts(loop_time)
             more = await self._shipper.ship()
             self._caught_up = not more
         elif self._leads:
@@ -112,13 +116,26 @@ class Link:
                 if await self._send_orders():
                     self._requests_due = True  # until each has its result
         else:
-            self._intake = None
+            self._end_intake()
             more = False
         if signing:
             await self._sign()
             self._signed = loop_time
             self._wakes.carry_for(self._own_generals())
-        return 0.0 if more else _TRANSCRIPT_SECONDS if busy else None
+        return 0.0 if more else look_again
+
+    async def _ship_transcripts(self, now: float) -> float | None:
+        """Report what soldiers say, now and then: each journal line wakes this role. Return when to look again."""
+        due = self._looked_at + _TRANSCRIPT_SECONDS - now
+        if due > 0:
+            return due
+        self._looked_at = now
+        return _TRANSCRIPT_SECONDS if await self._shipper.ship_transcripts() else None
+
+    def _end_intake(self) -> None:
+        if self._intake is not None:
+            self._intake.close()
+            self._intake = None
 
     @property
     def _leads(self) -> bool:
@@ -126,6 +143,10 @@ class Link:
 
     def _lead_changed(self) -> None:
         self._signed = None  # say so at once
+        self._wake()
+
+    def _orders_came(self) -> None:
+        self._orders_due = True
         self._wake()
 
     def _files_changed(self) -> None:
@@ -136,7 +157,7 @@ class Link:
         """Call ``wake`` when a report or an order arrives, or when there is something to report or to order."""
         self._wake = wake
         if self._section.joined:
-            undo_messages = self._bus.subscribe(ORDERS, wake, types=[self._machine])
+            undo_messages = self._bus.subscribe(ORDERS, self._orders_came, types=[self._machine])
             folders, mask = [self._home.logs], MODIFY | MOVED_TO
         else:
             undo_messages = self._bus.subscribe(REPORTS, wake)
@@ -166,6 +187,7 @@ class Link:
 
     async def stop(self) -> None:
         """Report what the other roles did last: they have stopped before. Hand the lead over, if another stands by."""
+        self._end_intake()
         if self._keeper is not None:
             await self._keeper.stop()
         if self._section.joined:

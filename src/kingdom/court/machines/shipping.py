@@ -67,18 +67,23 @@ class Shipper:
 
     async def ship_transcripts(self) -> bool:
         """Report what the soldiers at work have said; return whether there are any."""
-        at_work = await asyncio.to_thread(lambda: [*self._soldiers.at_work()])
-        for soldier in at_work:
-            order = soldier.folder / "order.json"
-            pieces = [] if soldier.id in self._transcripts else [*self._pieces(order)]
-            if soldier.transcript.is_file():
-                start, end = self._transcripts.get(soldier.id, 0), soldier.transcript.stat().st_size
-                pieces += self._pieces(soldier.transcript, start, end)
-                self._transcripts[soldier.id] = end
-            await self._publish_files(self._file_reports(pieces))
+        at_work = await asyncio.to_thread(self._soldiers.at_work)
+        ends: dict[str, int] = {}
+        reports = (report for soldier in at_work for report in self._file_reports(self._said(soldier, ends)))
+        await self._publish_files(reports)
+        self._transcripts |= ends
         for gone in self._transcripts.keys() - {soldier.id for soldier in at_work}:
             del self._transcripts[gone]  # the rest comes with the other files of its task
         return bool(at_work)
+
+    def _said(self, soldier: Soldier, ends: dict[str, int]) -> Iterator[dict[str, Any]]:
+        """Yield what is new in a transcript, after the order of its soldier; note in ``ends`` where it ends."""
+        if soldier.id not in self._transcripts:
+            yield from self._pieces(soldier.folder / "order.json")
+        if soldier.transcript.is_file():
+            start, end = self._transcripts.get(soldier.id, 0), soldier.transcript.stat().st_size
+            yield from self._pieces(soldier.transcript, start, end)
+            ends[soldier.id] = end
 
     async def _ship_journal(self) -> bool:
         with Reader(self._home.journal, cursor=self._cursor) as reader:
