@@ -109,8 +109,7 @@ class General:
         recalled = await self._bus.recall(TASKS, worker=self._machine.worker, lease=LEASE_SECONDS)
         self._machine.watch_leases(LEASE_SECONDS, self._abandon_all)
         begun = recently_started(self._context.home, self._context.clock()) if recalled else set()
-        for delivery in recalled:
-            await self._accept(delivery, begun)
+        await self._accept(recalled, begun)
         await self._remove_stale_progress()
         self._context.mcp.sweep(self._context.progress_store.soldiers())
         self._start_runs()
@@ -191,26 +190,33 @@ class General:
             ids=ids,
             max_attempts=_UNLIMITED_ATTEMPTS,
         )
-        for delivery in claimed:
-            await self._accept(delivery)
+        await self._accept(claimed)
 
-    async def _accept(self, delivery: Delivery, begun: Container[str] = ()) -> None:
-        try:
-            task = parse_document(Task, delivery.envelope.payload, f"the task {delivery.event_id}")
-        except InvalidDocument as error:
-            log.warning("%s: %s", self.name, error)
-            await self._bus.settle(dead=[(delivery, "INVALID", str(error))])
-            return
-        if task.type == CANCEL_TYPE:
-            self._request_from(task)
-            await self._bus.settle(done=[delivery])
-            return
-        await self._machine.fetch_results(task)
-        held = self._held[task.id] = _HeldTask(task, delivery)
-        held.result = stored_result(self._context, task.id)
-        if held.result is None:
-            held.task_run = TaskRun(self._context, task, delivery, begun=task.id in begun)
-            self._machine.slots.use(task.id)
+    async def _accept(self, claimed: Iterable[Delivery], begun: Container[str] = ()) -> None:
+        """Hold the tasks that were claimed, and settle what is not one."""
+        tasks: list[tuple[Task, Delivery]] = []
+        done: list[Delivery] = []
+        dead: list[tuple[Delivery, str, str]] = []
+        for delivery in claimed:
+            try:
+                task = parse_document(Task, delivery.envelope.payload, f"the task {delivery.event_id}")
+            except InvalidDocument as error:
+                log.warning("%s: %s", self.name, error)
+                dead.append((delivery, "INVALID", str(error)))
+                continue
+            if task.type == CANCEL_TYPE:
+                self._request_from(task)
+                done.append(delivery)
+            else:
+                tasks.append((task, delivery))
+        await self._machine.fetch_results([task for task, _ in tasks])
+        for task, delivery in tasks:
+            held = self._held[task.id] = _HeldTask(task, delivery)
+            held.result = stored_result(self._context, task.id)
+            if held.result is None:
+                held.task_run = TaskRun(self._context, task, delivery, begun=task.id in begun)
+                self._machine.slots.use(task.id)
+        await self._bus.settle(done=done, dead=dead)
 
     def _start_runs(self) -> None:
         """Start every task run that is not running."""

@@ -16,7 +16,7 @@ from kingdom.court.general.context import RESUME_TYPE
 from kingdom.court.general.errors import TaskRefused
 from kingdom.court.general.workspace import repository_url
 from kingdom.court.machines.capacity import SoldierSlots, machine_state
-from kingdom.court.machines.exchange import fetch_results, publish_results, worker_name
+from kingdom.court.machines.exchange import fetch_former_results, fetch_results, publish_results, worker_name
 from kingdom.court.machines.listing import clones_elsewhere
 from kingdom.court.models import repository_of
 from kingdom.gitops import GitError
@@ -106,14 +106,15 @@ class SharedMachine:
         """Whether a person has removed this machine from the court."""
         return self._name is not None and machine_state(self._context.home) in ("removed", "left")
 
-    async def fetch_results(self, task: Task) -> None:
-        """Bring the results that other machines have reported for this task, and for those that it continues."""
+    async def fetch_results(self, tasks: Sequence[Task]) -> None:
+        """Bring the results that other machines have reported for these tasks, and for those that they continue."""
         if self._name is None:
             return
-        for wanted in (task.id, task.payload.get("original_task_id")):
-            if isinstance(wanted, str):
+        await fetch_results(self._context.bus, self._context.home, [task.id for task in tasks])
+        for task in tasks:
+            if isinstance(before := task.payload.get("original_task_id"), str):
                 with contextlib.suppress(InvalidId):  # refused when the task is prepared
-                    await fetch_results(self._context.bus, self._context.home, wanted)
+                    await fetch_former_results(self._context.bus, self._context.home, before)
 
     async def lost(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
         """Return those that another machine has taken over; the leases of the others are renewed."""

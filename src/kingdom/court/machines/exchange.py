@@ -12,13 +12,13 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.base.files import read_json, write_json
+from kingdom.base.files import read_json, read_object, write_json
 from kingdom.bus import Envelope
 from kingdom.bus.delivery import Record
 from kingdom.court.home import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     from kingdom.bus import EventBus
@@ -33,6 +33,7 @@ LEDGER: Final = "ledger"
 FILE: Final = "file"
 CANCEL: Final = "cancel"
 _MAX_LEDGER_BYTES: Final = 1024 * 1024  # of a month's file, from its end: the runs of one task are near it
+_TASK_ID: Final = re.compile(rb'"task_id": ?"([A-Za-z0-9._:@+\-]+)"')
 log = logging.getLogger("kingdom.court.machines")
 
 
@@ -75,23 +76,26 @@ async def reported_result(bus: EventBus, task_id: str) -> dict[str, Any] | None:
     return None if record is None else _result_in(record)
 
 
-async def fetch_results(bus: EventBus, home: Home, task_id: str, limit: int = 50) -> bool:
-    """Bring the result of a task, and those of the tasks that it continues, into this home; tell whether it has one."""
-    found, wanted = False, task_id
-    for number in range(limit):
-        path = home.result(wanted)
-        document = read_json(path)
-        if document is None:
-            document = await reported_result(bus, wanted)
-            if document is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_json(path, document)
-        found = found or (number == 0 and document is not None)
-        before = document.get("original_task_id") if isinstance(document, dict) else None
+async def fetch_results(bus: EventBus, home: Home, task_ids: Iterable[str]) -> None:
+    """Bring the results that other machines have reported for some tasks into this home."""
+    missing = [task_id for task_id in task_ids if read_json(home.result(task_id)) is None]
+    found = await bus.find_many(map(result_id, missing)) if missing else {}
+    for task_id in missing:
+        record = found.get(result_id(task_id))
+        if record is not None and (document := _result_in(record)) is not None:
+            path = home.result(task_id)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, document)
+
+
+async def fetch_former_results(bus: EventBus, home: Home, task_id: str, limit: int = 50) -> None:
+    """Bring the result of a task, and those of the tasks that it continues, into this home."""
+    for _ in range(limit):
+        await fetch_results(bus, home, [task_id])
+        before = read_object(home.result(task_id)).get("original_task_id")
         if not isinstance(before, str):
-            break
-        wanted = before
-    return found
+            return
+        task_id = before
 
 
 def _result_in(record: Record) -> dict[str, Any] | None:
@@ -103,16 +107,17 @@ def _result_in(record: Record) -> dict[str, Any] | None:
 def _ledger_lines(home: Home, task_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
     """Return the ledger lines of the runs of tasks on this machine, by task."""
     found: dict[str, list[dict[str, Any]]] = {}
-    names = re.compile(b"|".join(re.escape(task_id.encode()) for task_id in task_ids))
     for path in sorted(home.ledger.glob("*.jsonl"))[-2:]:  # a run may begin in one month and end in the next
         for line in _last_lines(path):
-            if names.search(line):
-                try:
-                    document = json.loads(line)
-                except ValueError:
-                    continue  # a truncated line
-                if isinstance(document, dict) and document.get("task_id") in task_ids:
-                    found.setdefault(document["task_id"], []).append(document)
+            named = _TASK_ID.search(line)  # before the line is parsed: most are of other tasks
+            if named is None or named[1].decode() not in task_ids:
+                continue
+            try:
+                document = json.loads(line)
+            except ValueError:
+                continue  # a truncated line
+            if isinstance(document, dict) and document.get("task_id") in task_ids:
+                found.setdefault(document["task_id"], []).append(document)
     return found
 
 
