@@ -155,15 +155,18 @@ class SoldierIndex:
         """Return the soldiers of several tasks, with one look at the folder."""
         own: dict[str, list[str]] = {task_id: [] for task_id in task_ids}
         with self._lock:
-            names = self._names()
+            names, new = self._names(), {}
             for name in names - self._tasks.keys():
                 soldier = find_soldier(self._home, name)
                 if soldier is not None:  # otherwise its files may follow
                     self._tasks[name] = soldier.task_id
+                    new[name] = soldier
             for name, task in self._tasks.items():
                 if task in own:
                     own[task].append(name)
-        found = {task: [find_soldier(self._home, name) for name in of_task] for task, of_task in own.items()}
+        found = {
+            task: [new.get(name) or find_soldier(self._home, name) for name in of_task] for task, of_task in own.items()
+        }
         return {task: sorted((one for one in of_task if one), key=_start_key) for task, of_task in found.items()}
 
     def at_work(self) -> list[Soldier]:
@@ -180,7 +183,8 @@ class SoldierIndex:
 
     def _names(self) -> set[str]:
         try:
-            names = {path.name for path in self._home.soldiers.iterdir()}
+            with os.scandir(self._home.soldiers) as entries:
+                names = {entry.name for entry in entries}
         except (FileNotFoundError, NotADirectoryError):
             names = set()
         self._tasks = {name: task for name, task in self._tasks.items() if name in names}

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 _SIGN_SECONDS: Final = 10.0  # between two signs of life, and two looks at the packages
 _TRANSCRIPT_SECONDS: Final = 2.0  # between two looks at what soldiers say
+_GATHER_SECONDS: Final = 0.1  # between two reports of journal lines, while they keep coming
 _LEASE_SECONDS: Final = 60.0
 _LAST_REPORT_SECONDS: Final = 5.0
 _CLEANUP_SECONDS: Final = 3600.0
@@ -79,6 +80,8 @@ class Link:
         self._generals = GeneralsCache(services.home)
         self._wakes = WakeCarrier(services.home, services.bus)
         self._looked_at = -_TRANSCRIPT_SECONDS  # when, at what soldiers say
+        self._shipped_at = 0.0  # when, the journal
+        self._gathering: asyncio.TimerHandle | None = None
         self._orders_due = True
         self._requests_due = True  # there may be requests to cancel that were not sent
         self._keeper: LeadKeeper | None = None
@@ -104,6 +107,7 @@ class Link:
                 await self._take_orders()
             look_again = await self._ship_transcripts(loop_time)
             more = await self._shipper.ship()
+            self._shipped_at = asyncio.get_running_loop().time()
             self._caught_up = not more
         elif self._leads:
             self._services.lead.check()
@@ -153,22 +157,33 @@ class Link:
         self._requests_due = True
         self._wake()
 
+    def _logs_changed(self) -> None:
+        """Wake for new lines, but let those that come right after the last report gather: a report takes many."""
+        if self._gathering is None:
+            loop = asyncio.get_running_loop()
+            self._gathering = loop.call_at(self._shipped_at + _GATHER_SECONDS, self._lines_gathered)
+
+    def _lines_gathered(self) -> None:
+        self._gathering = None
+        self._wake()
+
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` when a report or an order arrives, or when there is something to report or to order."""
         self._wake = wake
         if self._section.joined:
             undo_messages = self._bus.subscribe(ORDERS, self._orders_came, types=[self._machine])
-            folders, mask = [self._home.logs], MODIFY | MOVED_TO
+            undo_files = on_changes([self._home.logs], MODIFY | MOVED_TO, lambda _: self._logs_changed())
         else:
             undo_messages = self._bus.subscribe(REPORTS, wake)
             folders = [requests_folder(self._home, folder.name) for folder in general_folders(self._home)]
-            mask = MOVED_TO
-        undo_files = on_changes(folders, mask, lambda _: self._files_changed())
+            undo_files = on_changes(folders, MOVED_TO, lambda _: self._files_changed())
 
         def undo() -> None:
             self._wakes.close()
             undo_messages()
             undo_files()
+            if self._gathering is not None:
+                self._gathering.cancel()
 
         return undo
 

@@ -15,7 +15,7 @@ import os
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.base.files import read_object, write_json
+from kingdom.base.files import open_untrusted, read_object, write_json
 from kingdom.bus import Envelope
 from kingdom.court.errors import InvalidId
 from kingdom.court.machines.exchange import FILE, JOURNAL, LEDGER, REPORTS
@@ -57,6 +57,7 @@ class Shipper:
         except InvalidCursor:
             self._cursor = None
         self._soldiers = SoldierIndex(home)
+        self._prefix = len(f"{home.root}/")  # of the path of each file
         self._transcripts: dict[str, int] = {}  # how much of each is reported, for the soldiers at work
         self.shipped_lines = 0
 
@@ -154,26 +155,29 @@ class Shipper:
         if waiting:
             await self._bus.publish(REPORTS, waiting)
 
-    def _task_files(self, task_id: str, soldiers: Iterable[Soldier]) -> Iterator[Path]:
+    def _task_files(self, task_id: str, soldiers: Iterable[Soldier]) -> list[Path]:
         home = self._home
         try:
             wanted = [home.prompt(task_id), home.raw_result(task_id), home.soldier_id(task_id)]
         except InvalidId:
-            return
+            return []
         for soldier in soldiers:
             wanted += [soldier.folder / name for name in _RUN_FILES]
             wanted += [soldier.transcript, soldier.errors]
-        yield from (path for path in wanted if path.is_file())
+        return wanted
 
     def _pieces(self, path: Path, start: int = 0, end: int = _MAX_FILE_BYTES) -> Iterator[dict[str, Any]]:
-        """Yield a file in pieces. Pieces that overlap do no harm: each says where it belongs."""
-        relative = path.relative_to(self._home.root).as_posix()
-        with path.open("rb") as file:
+        """Yield a file in pieces, nothing if it is missing. Pieces that overlap do no harm: each says its place."""
+        try:
+            file = open_untrusted(path)
+        except OSError:
+            return
+        with file:
             size = min(os.fstat(file.fileno()).st_size, end, _MAX_FILE_BYTES)
             file.seek(start)
             for offset in range(start, size, _CHUNK_BYTES):
                 data = file.read(min(_CHUNK_BYTES, size - offset))
-                yield {"path": relative, "offset": offset, "data": base64.b64encode(data).decode()}
+                yield {"path": str(path)[self._prefix :], "offset": offset, "data": base64.b64encode(data).decode()}
 
     def _file_reports(self, pieces: Iterable[dict[str, Any]]) -> Iterator[Envelope]:
         """Yield reports with these pieces of one task's files: most tasks need one report."""
