@@ -60,6 +60,7 @@ _scan: Final[Callable[[str, int], tuple[Any, int]]] = make_scanner(cast("Any", j
 _MAX_DEPTH: Final = 20  # deeper values stay on one line
 _MAX_CHARS: Final = 65_536  # longer values, too: formatting them costs more than anybody would read
 _MAX_LIST_CHARS: Final = 100  # a shorter list of values of one line each stays on one line
+_WITHOUT_KEYS: Final = (list, float)  # are no mappings: asking takes longer than formatting a number
 _CONSTANTS: Final[dict[type, Callable[[Any], str]]] = {
     type(None): lambda _: "null",
     bool: lambda value: "true" if value else "false",
@@ -83,7 +84,8 @@ def _pretty(value: Any, encode: Callable[[Any], str], quote: Callable[[str], str
         return quote(value)
     if kind in _CONSTANTS:
         return _CONSTANTS[kind](value)
-    if not value or not isinstance(value, (dict, list, tuple, Mapping)):
+    keyed = kind is dict or (kind not in _WITHOUT_KEYS and isinstance(value, Mapping))
+    if not value or not (keyed or isinstance(value, (list, tuple))):
         return encode(value)
     if depth and (depth > _MAX_DEPTH or (depth == 1 and len(value) > 5 and len(encode(value)) > _MAX_CHARS)):
         return encode(value)
@@ -91,9 +93,9 @@ def _pretty(value: Any, encode: Callable[[Any], str], quote: Callable[[str], str
     # Strings, most of a document, are encoded here: a call for each would take twice as long.
     parts = [
         quote(item) if type(item) is str else _pretty(item, encode, quote, inner, depth + 1)
-        for item in (value.values() if isinstance(value, Mapping) else value)
+        for item in (value.values() if keyed else value)
     ]
-    if not isinstance(value, Mapping):
+    if not keyed:
         if sum(map(len, parts)) + 2 * len(parts) <= _MAX_LIST_CHARS and not any("\n" in part for part in parts):
             return f"[{', '.join(parts)}]"
         return f"[{inner}{f',{inner}'.join(parts)}{indent}]"

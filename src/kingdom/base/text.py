@@ -9,6 +9,7 @@ from typing import Any, Final
 _MAX_NAME_WORDS: Final = 6
 _MAX_NAME_CHARS: Final = 40
 _UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
+_NUMBERS: Final = (int, float, bool)
 _INVISIBLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
 
 
@@ -16,6 +17,8 @@ def storable(value: Any) -> Any:
     """Copy a JSON value without the characters that queues refuse: NUL and lone surrogates."""
     if isinstance(value, str):
         return value if value.isascii() and "\0" not in value else _UNSTORABLE.sub("", value)
+    if value is None or type(value) in _NUMBERS:
+        return value
     if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - the test for dict is faster
         return {storable(key): storable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

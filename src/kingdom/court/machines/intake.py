@@ -44,6 +44,7 @@ _LEASE_SECONDS: Final = 60.0
 _UNLIMITED_ATTEMPTS: Final = 1_000_000
 _STORED: Final = (RESULT, LEDGER)  # kinds that are stored before the others, all at once
 _KINDS: Final = (*_STORED, JOURNAL, FILE)
+_FILE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _ORIGIN: Final = "from"  # a field of journal lines that came from another machine
 log = logging.getLogger("kingdom.court.machines")
 
@@ -187,8 +188,11 @@ class Intake:
         for path, offset, data in [_checked_piece(piece) for piece in file_pieces(payload)]:
             target = self._home.root / path
             self._written.add(target)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                descriptor = os.open(target, _FILE_FLAGS, 0o600)
+            except FileNotFoundError:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                descriptor = os.open(target, _FILE_FLAGS, 0o600)
             try:
                 os.pwrite(descriptor, data, offset)
             finally:
