@@ -7,11 +7,11 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future as ConcurrentFuture
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import uuid4
 
 from kingdom.bus.envelope import Envelope
-from kingdom.bus.transports.kafka._clients import KafkaClients, ProducedRecord
+from kingdom.bus.transports.kafka._clients import KafkaClients
 from kingdom.bus.transports.kafka._records import headers_of, key_of
 from kingdom.bus.transports.kafka._routing import PublishSequence, shard_of
 from kingdom.bus.transports.kafka._stream import KafkaStream
@@ -46,10 +46,8 @@ class _FirstPublications:
 _first_publications: Final = _FirstPublications()
 
 
-class _OutgoingEvent(NamedTuple):
-    envelope: Envelope
-    text: bytes
-    sequence: int | None  # None: the stream has one shard, whose own order counts
+# With its text, and its number; None: the stream has one shard, whose own order counts.
+_OutgoingEvent = tuple[Envelope, bytes, int | None]
 
 
 class Publisher:
@@ -92,7 +90,7 @@ class Publisher:
         for envelope, text in zip(envelopes, texts, strict=True):
             shard = shard_of(envelope.event_id, envelope.aggregate_type, envelope.aggregate_id, count)
             sequence = None if count == 1 else self._sequence.next()
-            parts.setdefault(shard, []).append(_OutgoingEvent(envelope, text, sequence))
+            parts.setdefault(shard, []).append((envelope, text, sequence))
         accepted = await asyncio.gather(
             *(self._write_part(stream, partition, part, fresh) for partition, part in parts.items())
         )
@@ -106,8 +104,7 @@ class Publisher:
         mark = None if batch is None else f"{batch} {len(part)}".encode()
         source = f"/kingdom/{stream}".encode()
         records = [
-            ProducedRecord(key_of(envelope), text, headers_of(envelope, source, mark, sequence))
-            for envelope, text, sequence in part
+            (key_of(envelope), text, headers_of(envelope, source, mark, sequence)) for envelope, text, sequence in part
         ]
         topic = topics_of(self._clients.settings.prefix, stream).data
         produce = partial(self._clients.produce, topic, records, self._timestamp(), partition)
