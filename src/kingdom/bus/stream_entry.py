@@ -85,11 +85,6 @@ class EventEntry:
         return self.priority, self.ready_at, self.seq
 
     @property
-    def due(self) -> float:
-        """When it becomes ready. An event without a delay is ready at once, even if the clock is set back."""
-        return self.ready_at if self.ready_at != self.created_at else 0.0
-
-    @property
     def claimable(self) -> bool:
         """Whether it counts as pending: PENDING, or held under an expired lease."""
         return self.expired or self.status == "PENDING"
@@ -210,12 +205,12 @@ class EntryHeap:
     entries are as fast as 100. Removing is O(1): the item is emptied, and skipped when it comes first.
     """
 
-    __slots__ = ("_heap", "_live", "_queue")
+    __slots__ = ("_heap", "_queue", "live")
 
     def __init__(self) -> None:
         self._queue: deque[list[Any]] = deque()
         self._heap: list[list[Any]] = []
-        self._live = 0
+        self.live = 0  # entries
 
     def __len__(self) -> int:
         """Return the number of items, including emptied ones."""
@@ -229,7 +224,7 @@ class EntryHeap:
         """Add an entry that is in no heap."""
         item = entry.item = [when, entry.seq, next(_pushes), entry]
         entry.heap = self
-        self._live += 1
+        self.live += 1
         if not self._queue or item > self._queue[-1]:
             self._queue.append(item)
         else:
@@ -237,11 +232,13 @@ class EntryHeap:
 
     def remove(self, entry: EventEntry) -> None:
         """Remove an entry from any position."""
-        assert entry.item is not None
-        entry.item[3] = None
-        entry.item = entry.heap = None
-        self._live -= 1
-        if len(self) > 2 * self._live + _MAX_STALE_ITEMS:
+        item, queue = entry.item, self._queue
+        assert item is not None
+        item[3] = entry.item = entry.heap = None
+        self.live -= 1
+        if queue and queue[0] is item:
+            queue.popleft()
+        elif len(queue) + len(self._heap) > 2 * self.live + _MAX_STALE_ITEMS:
             self._queue = deque(item for item in self._queue if item[3] is not None)
             self._heap = [item for item in self._heap if item[3] is not None]
             heapq.heapify(self._heap)
@@ -265,7 +262,7 @@ class EntryHeap:
             heapq.heappop(self._heap)
         entry: EventEntry = first[3]
         entry.item = entry.heap = None
-        self._live -= 1
+        self.live -= 1
         return entry
 
 

@@ -5,7 +5,7 @@ only; an event that is DONE is removed, so that nothing grows with history. Ever
 
 An event is in one of three heaps at a time:
 
-* ``waiting``: pending, ordered by the time it becomes ready;
+* ``waiting``: pending with a delay, ordered by the time it becomes ready;
 * ``ready``: claimable now, one heap for each priority and type, ordered by the time it became ready;
 * ``leases``: held, ordered by the end of the lease.
 
@@ -15,7 +15,6 @@ In an ordered stream only the first unfinished event of each aggregate is in a h
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -43,8 +42,7 @@ class StreamStateMachine:
     def _reset(self, ordered: bool, dead_head: DeadHead) -> None:
         self.ordered = ordered
         self._park = dead_head == "park"
-        self._counts: Counter[str] = Counter()
-        self._types: Counter[str] = Counter()
+        self._types: dict[str, int] = {}  # of waiting events
         self._waiting = EntryHeap()
         self._leases = EntryHeap()
         self._ready: tuple[dict[str, EntryHeap], ...] = ({}, {}, {})
@@ -85,7 +83,8 @@ class StreamStateMachine:
         self.advance(now)
         heads = [item[0] for heaps in self._ready for heap in heaps.values() if (item := heap.first())]
         oldest = max(0.0, now - min(heads)) if heads else 0.0
-        return Depth(self._counts["pending"], self._counts["processing"], self._counts["dead"], oldest)
+        held, dead = self._leases.live, len(self._dead)
+        return Depth(len(self._entries) - held - dead, held, dead, oldest)
 
     def pending_types(self, now: float) -> dict[str, int]:
         """Count the waiting events by type."""
@@ -115,11 +114,7 @@ class StreamStateMachine:
             entry.expired = True
             self._enter(entry)
         while (item := self._waiting.first()) and item[0] <= now:
-            entry = self._waiting.pop(item)
-            heaps = self._ready[entry.priority]
-            if (heap := heaps.get(entry.type)) is None:
-                heap = heaps[entry.type] = EntryHeap()
-            heap.push(entry.ready_at, entry)
+            self._make_ready(self._waiting.pop(item))
 
     def add(self, entry: EventEntry) -> None:
         """Add an event that is not there yet, in any status."""
@@ -269,17 +264,14 @@ class StreamStateMachine:
         if entry.heap is not None:
             entry.heap.remove(entry)
         if entry.status == "DEAD":
-            self._counts["dead"] -= 1
             del self._dead[entry.event_id]
         elif entry.claimable:
-            self._counts["pending"] -= 1
-            self._types[entry.type] -= 1
-            if not self._types[entry.type]:
+            if (left := self._types[entry.type] - 1) > 0:
+                self._types[entry.type] = left
+            else:
                 del self._types[entry.type]
-        else:
-            self._counts["processing"] -= 1
-            if self.ordered:
-                self._lanes[entry.aggregate].busy -= 1
+        elif self.ordered:
+            self._lanes[entry.aggregate].busy -= 1
 
     def _enter(self, entry: EventEntry) -> None:
         """Add an event to counts and heaps according to its status."""
@@ -287,15 +279,12 @@ class StreamStateMachine:
             lane = self._lanes.setdefault(entry.aggregate, AggregateQueue())
             lane.add(entry)
         if entry.status == "DEAD":
-            self._counts["dead"] += 1
             self._dead[entry.event_id] = entry
         elif entry.claimable:
-            self._counts["pending"] += 1
-            self._types[entry.type] += 1
+            self._types[entry.type] = self._types.get(entry.type, 0) + 1
             if not self.ordered:
-                self._waiting.push(entry.due, entry)
+                self._line_up(entry)
         else:
-            self._counts["processing"] += 1
             self._leases.push(entry.until, entry)
             if self.ordered:
                 lane.busy += 1
@@ -319,4 +308,16 @@ class StreamStateMachine:
             lane.armed.heap.remove(lane.armed)
         lane.armed = target
         if target is not None and target.heap is None:
-            self._waiting.push(target.due, target)
+            self._line_up(target)
+
+    def _line_up(self, entry: EventEntry) -> None:
+        if entry.ready_at == entry.created_at:  # ready at once, even if the clock is set back
+            self._make_ready(entry)
+        else:
+            self._waiting.push(entry.ready_at, entry)
+
+    def _make_ready(self, entry: EventEntry) -> None:
+        heaps = self._ready[entry.priority]
+        if (heap := heaps.get(entry.type)) is None:
+            heap = heaps[entry.type] = EntryHeap()
+        heap.push(entry.ready_at, entry)
