@@ -59,7 +59,7 @@ async def dead(shards: Sequence[ObservedShard], limit: int) -> list[DeadLetter]:
 async def find(stream: str, shards: Sequence[ObservedShard], event_id: str) -> Record | None:
     """Return everything known about one event."""
     for shard, _ in shards:
-        entry, done = shard.state.machine.get(event_id), shard.state.done.get(event_id)
+        entry, done = shard.state.machine.get(event_id), shard.state.done_event(event_id)
         if entry is not None or done is not None:
             offset = entry.seq if entry is not None else done.offset if done is not None else 0
             envelope = (await _envelopes(shard, [offset])).get(offset)

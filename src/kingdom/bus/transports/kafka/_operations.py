@@ -139,19 +139,21 @@ def _declare(state: ShardState, operation: Operation, now: float) -> None:
 
 def _claim(state: ShardState, operation: Operation, now: float) -> list[ClaimedEvent]:
     limit, types, ids = operation["limit"], operation.get("types"), operation.get("ids")
-    machine, chosen = state.machine, list[EventEntry]()
+    machine, chosen, in_order = state.machine, list[EventEntry](), True
     while len(chosen) < limit:
         wanted = limit - len(chosen)
         taken = machine.take(now, wanted, types) if ids is None else machine.take_named(now, ids, wanted, types)
         if not taken:
             break
+        in_order = not chosen  # an event that goes DEAD may make another claimable
         for entry in taken:
             if entry.spent(operation["max"]):
                 machine.bury(entry, LEASE_EXPIRED, entry.expiry_message, now)
             else:
                 chosen.append(entry)
     token, worker, until = operation["token"], sys.intern(operation["worker"]), now + operation["lease"]
-    chosen.sort(key=lambda entry: entry.place)  # an event that goes DEAD may make another claimable
+    if not in_order:
+        chosen.sort(key=lambda entry: entry.place)
     for entry in chosen:
         machine.hold(entry, token, worker, until)
     return [_claimed(entry) for entry in chosen]

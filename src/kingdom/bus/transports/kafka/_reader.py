@@ -19,7 +19,7 @@ _POLL_SECONDS: Final = 0.02  # also how long a topic waits to be added
 _BATCH: Final = 2000
 _MAX_UNREAD: Final = 20_000  # messages that the event loop has not come to
 
-OnMessages = Callable[[list[Any]], None]
+OnMessages = Callable[[str, list[Any]], None]  # of a topic
 
 
 class TopicReader:
@@ -106,12 +106,17 @@ class TopicReader:
 
     def _dispatch(self, messages: list[Any]) -> None:
         self._seen += len(messages)
-        by_listener: dict[OnMessages, list[Any]] = {}
+        by_place: dict[tuple[str, int], list[Any]] = {}
         for message in messages:
-            listener = self._listeners.get((message.topic(), message.partition()))
-            if listener is not None:
-                by_listener.setdefault(listener, []).append(message)
-            elif message.error() is not None and message.error().code() != KafkaError._PARTITION_EOF:
-                log.debug("while reading: %s", message.error().str())
-        for listener, theirs in by_listener.items():
-            listener(theirs)
+            place = message.topic(), message.partition()
+            if place in by_place:
+                by_place[place].append(message)
+            else:
+                by_place[place] = [message]
+        for place, theirs in by_place.items():
+            if listener := self._listeners.get(place):
+                listener(place[0], theirs)
+                continue
+            for error in filter(None, (message.error() for message in theirs)):
+                if error.code() != KafkaError._PARTITION_EOF:
+                    log.debug("while reading: %s", error.str())

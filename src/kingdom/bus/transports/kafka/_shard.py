@@ -164,22 +164,20 @@ class Shard:
 
     # ── read ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _feed(self, messages: list[Any]) -> None:
-        """Take in what was read."""
-        wake = False
+    def _feed(self, topic: str, messages: list[Any]) -> None:
+        """Take in what was read of a topic."""
+        is_data, first = topic == self._topics.data, self._read_to
         for message in messages:
             if error := message.error():
                 self._on_error(message, error)
-            elif message.topic() == self._topics.data:
+            elif is_data:
                 record = read_record(message)
                 self._data.append(record)
                 self._unsaved_bytes += record.size
                 self._read_to = record.offset + 1
-                wake = True
             else:
                 self._queue_operation(message)
-        wake = self._apply_all() or wake
-        if wake:
+        if self._apply_all() or self._read_to > first:
             self._ready(self.partition)
         self._tell_waiters()
 

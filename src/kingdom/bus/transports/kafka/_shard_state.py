@@ -38,6 +38,7 @@ class DoneEvent(NamedTuple):
     error_message: str | None
 
     def entry(self, event_id: str) -> EventEntry:
+        """Return an entry with which the event can start over."""
         return EventEntry(
             event_id,
             self.type,
@@ -62,6 +63,10 @@ class DoneEvent(NamedTuple):
         )
 
 
+# Of a DoneEvent. There may be many, and the garbage collector passes over plain tuples.
+DoneFields = tuple[int, str, str, int, float, int, float, str | None, str | None, str | None]
+
+
 class EventTexts:
     """Contents of unfinished events, up to a number of bytes; what is not here is read from the topic again.
 
@@ -83,11 +88,13 @@ class EventTexts:
         return self._texts.get(offset) or self._finished.get(offset)
 
     def finish(self, offset: int) -> None:
-        if text := self._texts.get(offset):
-            self.drop(offset)
-            if len(text.value) <= _MAX_KEPT_BYTES:
+        text = self._texts.pop(offset, None)
+        if text is not None:
+            size = len(text.value)
+            self._bytes -= size
+            if size <= _MAX_KEPT_BYTES:
                 self._finished[offset] = text
-                while len(self._finished) > _KEPT_TEXTS:
+                if len(self._finished) > _KEPT_TEXTS:
                     self._finished.popitem(last=False)
 
     def drop(self, offset: int) -> None:
@@ -117,7 +124,7 @@ class ShardState:
         self.texts = texts
         self.machine = StreamStateMachine()
         self.options: StreamOptions | None = None  # None: not declared
-        self.done: OrderedDict[str, DoneEvent] = OrderedDict()  # in the order they ended
+        self.done: OrderedDict[str, DoneFields] = OrderedDict()  # in the order they ended
         self.batches: dict[str, list[EventEntry]] = {}  # of which some events have not arrived
         self.data_position = 0  # the first data record that was not added
         self.ledger_position = 0  # the first ledger record that was not applied
@@ -163,7 +170,7 @@ class ShardState:
         """Move an event to DONE."""
         self.machine.remove(entry)
         self.texts.finish(entry.seq)
-        self.done[entry.event_id] = DoneEvent(
+        self.done[entry.event_id] = (
             entry.seq,
             entry.type,
             entry.aggregate,
@@ -175,6 +182,11 @@ class ShardState:
             entry.error_code,
             entry.error_message,
         )
+
+    def done_event(self, event_id: str) -> DoneEvent | None:
+        """Return an event that is DONE, if it is remembered."""
+        fields = self.done.get(event_id)
+        return None if fields is None else DoneEvent(*fields)
 
     def forget_finished(self, remember: int) -> None:
         """Forget the oldest finished events beyond a number of them."""
@@ -190,7 +202,8 @@ class ShardState:
             found = {event_id: entry for event_id, entry in named if entry is not None}
         moved = 0
         for event_id, entry in found.items():
-            code = self.done[event_id].error_code if event_id in self.done else entry.error_code
+            done = self.done_event(event_id)
+            code = entry.error_code if done is None else done.error_code
             if event_type in (None, entry.type) and error_code in (None, code):
                 self.done.pop(event_id, None)
                 self.machine.requeue(entry, now)
@@ -198,7 +211,7 @@ class ShardState:
         return moved
 
     def _finished(self, event_id: str) -> EventEntry | None:
-        if done := self.done.get(event_id):
+        if done := self.done_event(event_id):
             return done.entry(event_id)
         entry = self.machine.get(event_id)
         return entry if entry is not None and entry.status == "DEAD" else None
@@ -209,7 +222,11 @@ class ShardState:
         def goes(event_id: str) -> bool:
             return event_id not in keep and (only is None or event_id in only)
 
-        old = [event_id for event_id, done in self.done.items() if done.ended_at < before and goes(event_id)]
+        old = [
+            event_id
+            for event_id, fields in self.done.items()
+            if DoneEvent(*fields).ended_at < before and goes(event_id)
+        ]
         for event_id in old:
             del self.done[event_id]
         letters = [
@@ -229,7 +246,7 @@ class ShardState:
 
     def _offsets(self) -> Iterator[int]:
         yield from (entry.seq for entry in self.machine)
-        yield from (done.offset for done in self.done.values())
+        yield from (DoneEvent(*fields).offset for fields in self.done.values())
         yield from (entry.seq for entries in self.batches.values() for entry in entries)
 
 

@@ -17,7 +17,7 @@ from kingdom.bus.errors import SchemaTooNew
 from kingdom.bus.stream_entry import entry_from_row, entry_row
 from kingdom.bus.transports.kafka import _operations as operations
 from kingdom.bus.transports.kafka._clients import ProducedRecord
-from kingdom.bus.transports.kafka._shard_state import DoneEvent, EventTexts, ShardState, Snapshot
+from kingdom.bus.transports.kafka._shard_state import EventTexts, ShardState, Snapshot
 
 _VERSION: Final = 1
 _ROWS: Final = 1000  # in a line
@@ -97,5 +97,5 @@ def load(compressed: bytes, texts: EventTexts) -> ShardState:
         for row in line.get("entries", ()):
             state.machine.add(entry_from_row(row))
         for event_id, *fields in line.get("done", ()):
-            state.done[event_id] = DoneEvent(*fields)
+            state.done[event_id] = tuple(fields)
     return state

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kingdom.bus.envelope import new_event_id
 from kingdom.bus.errors import BusError, InvalidOption
@@ -33,14 +33,7 @@ Rank = tuple[int, float, int]
 MakeOperation = Callable[[str, int], Operation]  # of a token and a limit
 
 
-class ClaimedInShard(NamedTuple):
-    """An event that was claimed or recalled."""
-
-    shard: Shard
-    token: str
-    event: ClaimedEvent
-
-
+ClaimedInShard = tuple[Shard, str, ClaimedEvent]  # claimed or recalled, under a token
 ObservedShard = tuple[Shard, float]  # with all that was written before somebody asked, and the time by its clock
 
 
@@ -200,7 +193,7 @@ class KafkaStream:
 
     async def _claim_one(self, shard: Shard, make: MakeOperation, limit: int) -> list[ClaimedInShard]:
         token = self._new_token(shard)
-        return [ClaimedInShard(shard, token, event) for event in await shard.submit(make(token, limit))]
+        return [(shard, token, event) for event in await shard.submit(make(token, limit))]
 
     async def recall(self, make: Callable[[str], Operation]) -> list[ClaimedInShard]:
         """Recall in all shards."""
@@ -302,4 +295,5 @@ def rank_of(shard: Shard, place: tuple[int, float, int]) -> Rank:
 
 
 def _rank(claimed: ClaimedInShard) -> Rank:
-    return rank_of(claimed.shard, claimed.event.place)
+    shard, _, event = claimed
+    return rank_of(shard, event.place)

@@ -234,13 +234,14 @@ class KafkaTransport:
                 (shard.state.options or StreamOptions()).check_outcome(verdict.delivery.stream, verdict.outcome)
 
         async def settle_in(shard: Shard, theirs: dict[Delivery, None]) -> list[Delivery]:
-            operation = operations.settle(
-                [item for item in done if item.delivery in theirs],
-                [item for item in retry if item.delivery in theirs],
-                [item for item in dead if item.delivery in theirs],
-                self._settings.remember,
-            )
-            return _of(theirs, await shard.submit(operation))
+            verdicts: tuple[Sequence[DoneVerdict], Sequence[RetryVerdict], Sequence[DeadVerdict]] = done, retry, dead
+            if len(parts) > 1:
+                verdicts = (
+                    [item for item in done if item.delivery in theirs],
+                    [item for item in retry if item.delivery in theirs],
+                    [item for item in dead if item.delivery in theirs],
+                )
+            return _of(theirs, await shard.submit(operations.settle(*verdicts, self._settings.remember)))
 
         return await _lost(deliveries, (settle_in(shard, theirs) for shard, theirs in parts.items()))
 
@@ -367,8 +368,8 @@ def _readable(event: ClaimedEvent, texts: dict[int, EventText]) -> Envelope:
 async def _lost(deliveries: Iterable[Delivery], calls: Iterable[Coroutine[Any, Any, list[Delivery]]]) -> list[Delivery]:
     """Return the deliveries that the calls name as lost, in their own order."""
     lost = {delivery for some in await asyncio.gather(*calls) for delivery in some}
-    return [delivery for delivery in deliveries if delivery in lost]
+    return [delivery for delivery in deliveries if delivery in lost] if lost else []
 
 
 def _of(deliveries: Iterable[Delivery], lost: set[tuple[str, str]]) -> list[Delivery]:
-    return [delivery for delivery in deliveries if (delivery.event_id, delivery.token) in lost]
+    return [delivery for delivery in deliveries if (delivery.event_id, delivery.token) in lost] if lost else []
