@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from kingdom.bus.transports.kafka._settings import Settings
@@ -28,6 +29,7 @@ class StreamTopics(NamedTuple):
     snapshot: str
 
 
+@lru_cache(maxsize=1024)
 def topics_of(prefix: str, stream: str) -> StreamTopics:
     name = prefix + re.sub(r"[-_:@+]", lambda match: _PAIRS[match.group()], stream)
     return StreamTopics(name, name + _LEDGER, name + _SNAPSHOT)
