@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kingdom.base.jsontext import encode
 from kingdom.bus import Envelope, InvalidEnvelope
 from kingdom.bus.envelope import RESERVED, format_time, parse_time
 
@@ -115,6 +116,17 @@ JSON = st.recursive(
     max_leaves=10,
 )
 OBJECTS = st.dictionaries(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), JSON, max_size=4)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+
+
+@given(payload=OBJECTS, trace=TEXTS, seconds=st.floats(0, 4e9))
+def test_the_text_is_that_of_the_dictionary(payload: dict[str, Any], trace: str, seconds: float) -> None:
+    """It is put together around the payload: the fields before that must be written as in the dictionary."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    envelope = Envelope("Happened", payload=payload, event_id="e-1", trace_id=trace, occurred_at=moment)
+    assert envelope.to_json() == encode(envelope.to_dict())
 
 
 @given(payload=OBJECTS, attributes=OBJECTS.map(lambda some: {k: v for k, v in some.items() if k not in RESERVED}))
