@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import runpy
 import signal
 import sys
 from pathlib import Path
@@ -73,6 +72,8 @@ async def _run(root: Path, port: int, who: str, point: int) -> None:
 if __name__ == "__main__":
     place = Path(sys.argv[1]).parents[2]
     whom, when = (place / "armed").read_text().split()
-    program = Path(__file__).resolve().parents[2] / "src" / "kingdom" / "agents" / "shim.py"
+    sys.path.append(str(Path(__file__).resolve().parents[2] / "src"))
     arm(place, int(when), child=whom == "child")
-    runpy.run_path(str(program), run_name="__main__")
+    from kingdom.agents.shim import main
+
+    sys.exit(main())

@@ -15,13 +15,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from kingdom.agents import shim
 from kingdom.agents.engine import RUN_ID_VARIABLE, inherited_environment
 from kingdom.agents.errors import EngineNotInstalled, StartFailed
 from kingdom.agents.folder import RunFolder
 
-# Isolated (-I) and without site (-S): it imports nothing from the agent's folder or PYTHONPATH, and starts in 20 ms.
-SHIM_COMMAND: Final = (sys.executable, "-I", "-S", str(Path(shim.__file__).resolve()))
+_PACKAGES: Final = str(Path(__file__).resolve().parents[2])
+# Isolated (-I) and without site (-S): it imports nothing from the agent's folder or PYTHONPATH, and starts quickly.
+# Imported, not run by path: Python would compile it at each start, for a quarter of the time.
+_START_SHIM: Final = (
+    f"import sys; sys.path.append({_PACKAGES!r}); from kingdom.agents.shim import main; sys.exit(main())"
+)
+SHIM_COMMAND: Final = (sys.executable, "-I", "-S", "-c", _START_SHIM)
 
 
 class AgentHost(Protocol):

@@ -10,19 +10,26 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from typing import Final, NamedTuple
+
+TYPE_CHECKING = False  # not the one of typing: importing that would take a fifth of the start of a shim
+if TYPE_CHECKING:
+    from typing import Final
 
 RUN_ID_VARIABLE: Final = "KINGDOM_RUN_ID"  # in the environment of everything a run starts
 
 
-class Process(NamedTuple):
+class Process:
     """A process as ``/proc/<pid>/stat`` shows it."""
 
-    pid: int
-    state: str
-    parent: int
-    session: int
-    start: int  # ticks since boot: identifies a process together with pid and boot id
+    __slots__ = ("parent", "pid", "session", "start", "state")
+
+    def __init__(self, pid: int, state: str, parent: int, session: int, start: int) -> None:
+        """``start`` is in ticks since boot: it identifies a process together with pid and boot id."""
+        self.pid = pid
+        self.state = state
+        self.parent = parent
+        self.session = session
+        self.start = start
 
     @property
     def alive(self) -> bool:

@@ -23,17 +23,15 @@ import select
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final, NoReturn
-
-if __name__ == "__main__" and not __package__:  # run by path, isolated from site-packages
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 
 from kingdom.agents.processes import boot_id, descendants, find_process, send
 from kingdom.base.files import encode_json, read_json, write_json, write_once
 from kingdom.base.uptime import uptime
 
+TYPE_CHECKING = False  # not the one of typing: importing that would take a fifth of the start of a shim
 if TYPE_CHECKING:
     from socket import socket
+    from typing import Any, Final, NoReturn
 
     from kingdom.agents.sandbox.namespace import HandOver
 

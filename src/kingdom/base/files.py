@@ -16,12 +16,13 @@ import stat
 import time
 import zlib
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from kingdom.base.jsontext import pretty
 
+TYPE_CHECKING = False  # not the one of typing: importing that would take a fifth of the start of a shim
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any, BinaryIO, Final
 
     AnyPath = str | os.PathLike[str]
     FileVersion = tuple[int, int, int]

@@ -8,10 +8,14 @@ white space around the text, which ours does not have. If the scanner alone fail
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from json import encoder as _json
 from json.scanner import make_scanner
-from typing import Any, Final, cast
+
+TYPE_CHECKING = False  # not the one of typing: importing that would take a fifth of the start of a shim
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Final
 
 _encoder: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 quoted: Final[Callable[[str], str]] = _json.encode_basestring
@@ -54,7 +58,8 @@ def _make_chunks() -> Callable[[Any, int], Any]:
 
 
 _chunks: Final = _make_chunks()
-_scan: Final[Callable[[str, int], tuple[Any, int]]] = make_scanner(cast("Any", json.JSONDecoder()))
+_decoder: Any = json.JSONDecoder()
+_scan: Final[Callable[[str, int], tuple[Any, int]]] = make_scanner(_decoder)
 
 
 _MAX_DEPTH: Final = 20  # deeper values stay on one line

@@ -13,8 +13,11 @@ import errno
 import os
 import resource
 import time
-from collections.abc import Mapping, Sequence
-from typing import Final
+
+TYPE_CHECKING = False  # not the one of typing: importing that would take a fifth of the start of a shim
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Final
 
 MEMORY: Final = "memory_bytes"
 PROCESSES: Final = "processes"

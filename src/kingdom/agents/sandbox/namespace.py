@@ -14,8 +14,11 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Sequence
-from typing import Final
+
+TYPE_CHECKING = False  # not the one of typing: importing that would take a fifth of the start of a shim
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Final
 
 GATEWAY_PORT: Final = 3128
 SOCKET_NAME: Final = "net.sock"  # in the folder of a run: where the gateway waits for the shim
