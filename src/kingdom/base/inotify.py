@@ -14,6 +14,7 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterator
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class FileWatcher:
             fd, self._fd = self._fd, None
             with contextlib.suppress(RuntimeError):  # the loop may be closed already
                 self._loop.remove_reader(fd)
-            os.close(fd)
+            # In a thread: the kernel lets it wait for all other processors, 10 to 20 ms, and the loop with it.
+            Thread(target=os.close, args=(fd,), name="close-inotify", daemon=True).start()
         self._listeners.clear()
 
     def _read(self) -> None:

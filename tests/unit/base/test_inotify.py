@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -145,6 +146,9 @@ async def test_close_lets_go_of_the_descriptor(tmp_path: Path) -> None:
     watch.close()
     undo()
     assert not watch.available
+    for thread in threading.enumerate():
+        if thread.name == "close-inotify":
+            thread.join()
     assert len(os.listdir("/proc/self/fd")) == before
 
 
