@@ -22,7 +22,6 @@ from kingdom.agents.processes import (
     find_process,
     has_run_id,
     is_running,
-    processes_of_run,
     send,
 )
 from kingdom.agents.run import BaseRun, RunDeps, TimerState, log
@@ -31,21 +30,26 @@ from kingdom.agents.sandbox.namespace import SOCKET_NAME
 from kingdom.agents.transcript import FileTail, LineSplitter, read_end
 from kingdom.agents.verdict import StopReason
 from kingdom.base.inotify import CREATE, MODIFY, MOVED_TO, FileWatcher
+from kingdom.base.uptime import uptime
 
 _KILL_SECONDS: Final = 5.0  # until we report that a process cannot be killed
 _KILL_INTERVAL: Final = 0.05  # seconds between two rounds of SIGKILL
+_LAUNCH_SECONDS: Final = 300.0  # no process of a run is older than this when its launch has ended
 
 
-def kill_strays(run_id: str, session: int | None = None, outputs: Sequence[Path] | None = None) -> list[int]:
+def kill_strays(
+    run_id: str, session: int | None = None, outputs: Sequence[Path] | None = None, *, oldest: int = 0
+) -> list[int]:
     """Kill every process of a run whose shim is gone, and remove its control groups.
 
     Returns the pids of the processes that cannot be killed. Only processes with the run's id in their environment are
     killed, and those of its ``session``, which may have lost the id (``env -i``). A caller that has not watched the run
     until now passes its ``outputs`` too: the session id may have been reused since, but a process of the session that
-    writes to a file of the run belongs to the run.
+    writes to a file of the run belongs to the run. No process of the run started before ``oldest``, in ticks since
+    boot: the environment of an older one is not read.
     """
     deadline = time.monotonic() + _KILL_SECONDS
-    while strays := _find(run_id, session, outputs):
+    while strays := _find(run_id, session, outputs, oldest):
         for process in strays:
             send(process.pid, process.start, signal.SIGKILL)
         if time.monotonic() >= deadline:
@@ -55,15 +59,22 @@ def kill_strays(run_id: str, session: int | None = None, outputs: Sequence[Path]
     return []
 
 
-def _find(run_id: str, session: int | None, outputs: Sequence[Path] | None) -> list[Process]:
-    found = {process.pid: process for process in processes_of_run(run_id)}
-    if session is not None:
-        for process in all_processes():
-            if process.session == session and process.alive and (outputs is None or writes_to(process.pid, outputs)):
-                found[process.pid] = process
+def _find(run_id: str, session: int | None, outputs: Sequence[Path] | None, oldest: int) -> list[Process]:
+    own = os.getpid()  # we may have been started by an agent ourselves
+    found = {
+        process.pid: process
+        for process in all_processes()
+        if process.alive
+        and process.pid != own
+        and process.start >= oldest
+        and (
+            has_run_id(process.pid, run_id)
+            or (process.session == session and (outputs is None or writes_to(process.pid, outputs)))
+        )
+    }
     for pid in list(found):
         found |= {process.pid: process for process in descendants(pid)}
-    found.pop(os.getpid(), None)  # we may have been started by an agent ourselves
+    found.pop(own, None)
     return list(found.values())
 
 
@@ -185,6 +196,7 @@ class ProcessRun(BaseRun):
         self._lines = LineSplitter()
         self._signalled = False
         self._force_at: float | None = None
+        self._oldest = int((uptime() - _LAUNCH_SECONDS) * os.sysconf("SC_CLK_TCK"))  # in ticks since boot
         self._old = 0  # size of the transcript when the run was adopted
         if adopted:
             self._stop = folder.read_stop()
@@ -302,7 +314,9 @@ class ProcessRun(BaseRun):
             (self._folder.path / SOCKET_NAME).unlink(missing_ok=True)
         if self._same_boot():
             outputs = None if watched else (self._deps.transcript(self.run_id), self._deps.errors(self.run_id))
-            left = await asyncio.to_thread(kill_strays, self.run_id, self._identity.pid, outputs)
+            left = await asyncio.to_thread(
+                kill_strays, self.run_id, self._identity.pid, outputs, oldest=0 if self._adopted else self._oldest
+            )
             if left:
                 log.error("run %s has ended, but processes %s could not be ended", self.run_id, left)
         ending, ended_at = self._folder.read_ending(read_end(self._deps.errors(self.run_id)))
