@@ -10,6 +10,7 @@ import asyncio
 import builtins
 import shutil
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -22,6 +23,8 @@ from kingdom.gitops.reset import keep_commit, rescue
 from kingdom.gitops.worktree import HeldWorktree, Worktree, read_record, snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kingdom.gitops.clones import Clones
     from kingdom.gitops.repository import Clone
 
@@ -87,12 +90,14 @@ class Worktrees:
                 await self._finish_release(held, delete_branch=False)
                 record, existing_branch = None, "restart" if existing_branch == "restart" else "continue"
             if record is None:
-                held = HeldWorktree(await self._plan(tree, base, existing_branch), held.lock)
+                planned, tip = await self._plan(tree, base, existing_branch)
+                held = HeldWorktree(planned, held.lock)
                 held.write_record("creating")
-            else:
-                held = HeldWorktree(replace(tree, base=record["base"]), held.lock)
-            if record is None or record["state"] == "creating" or not real_folder(tree.path):
-                await self._materialise(held)
+                await self._materialise(held, tip)
+                return planned
+            held = HeldWorktree(replace(tree, base=record["base"]), held.lock)
+            if record["state"] == "creating" or not real_folder(tree.path):
+                await self._materialise(held, await self._remaining_tip(held.tree))
             else:
                 held.restore_links()
             return held.tree
@@ -107,9 +112,7 @@ class Worktrees:
 
     def list(self, workflow: str | None = None) -> list[Worktree]:
         """Return all recorded worktrees, or those of one workflow."""
-        pattern = "*/*" if workflow is None else f"{check_id('workflow', workflow)}/*"
-        records = [read_record(folder) for folder in sorted(self._states.glob(pattern))]
-        return [self._recorded(record) for record in records if record is not None]
+        return self._described(self._records(workflow))
 
     async def release(self, workflow: str, name: str, *, delete_branch: bool = False) -> str | None:
         """Remove a worktree if it exists, and its branch with ``delete_branch``.
@@ -135,7 +138,8 @@ class Worktrees:
         """
         finished: list[str] = []
         locks: list[Path] = []
-        for tree in self.list():
+        records = self._records()
+        for tree in self._described(record for record in records if record["state"] != "ready"):
             async with tree.hold(check=False) as held:
                 record = read_record(tree.state_folder)
                 if record is None or record["state"] == "ready":
@@ -143,12 +147,13 @@ class Worktrees:
                 half_made = record["state"] == "creating"
                 await self._finish_release(held, delete_branch=half_made and await tree.tip() == tree.base)
                 finished.append(tree.branch)
-        for clone in {tree.clone.folder: tree.clone for tree in self.list()}.values():
-            trees = [tree for tree in self.list() if tree.clone.folder == clone.folder]
+        recorded = self._described(self._records() if finished else records)
+        for clone in {tree.clone.folder: tree.clone for tree in recorded}.values():
+            trees = [tree for tree in recorded if tree.clone.folder == clone.folder]
             left = [*clone.repo.glob("*.lock"), *(clone.repo / "refs").rglob("*.lock"), clone.repo / "packed-refs.new"]
             left += [lock for tree in trees for lock in tree.admin.glob("*.lock")]
             locks += remove_stale_locks(left, [clone.folder, *(tree.path for tree in trees)])
-        known = {tree.path for tree in self.list()}
+        known = {tree.path for tree in recorded}
         unknown = tuple(path for path in sorted(self._files.glob("*/*")) if path not in known)
         return PruneResult(tuple(finished), tuple(locks), unknown)
 
@@ -185,12 +190,26 @@ class Worktrees:
         path, state = self._files / workflow / name, self._states / workflow / name
         return Worktree(clone, workflow, name, path, base, state, self._lock_timeout)
 
-    def _recorded(self, record: dict[str, Any]) -> Worktree:
-        clone = self._clones.find(record["url"])
-        return self._describe(clone, record["workflow"], record["name"], record["base"])
+    def _records(self, workflow: str | None = None) -> builtins.list[dict[str, Any]]:
+        pattern = "*/*" if workflow is None else f"{check_id('workflow', workflow)}/*"
+        records = [read_record(folder) for folder in sorted(self._states.glob(pattern))]
+        return [record for record in records if record is not None]
 
-    async def _plan(self, tree: Worktree, base: str | None, existing_branch: ExistingBranch) -> Worktree:
-        """Check that a new worktree can be created, and resolve the base of its branch."""
+    def _described(self, records: Iterable[dict[str, Any]]) -> builtins.list[Worktree]:
+        find = cache(self._clones.find)  # many worktrees share a clone
+        return [self._describe(find(one["url"]), one["workflow"], one["name"], one["base"]) for one in records]
+
+    def _recorded(self, record: dict[str, Any]) -> Worktree:
+        (tree,) = self._described([record])
+        return tree
+
+    async def _plan(
+        self, tree: Worktree, base: str | None, existing_branch: ExistingBranch
+    ) -> tuple[Worktree, str | None]:
+        """Check that a new worktree can be created, and resolve the base of its branch.
+
+        Return it with the tip of its branch, None if there is no branch yet.
+        """
         tip = await tree.tip()
         if tip is not None and existing_branch == "refuse":
             raise BranchExists(
@@ -203,17 +222,22 @@ class Worktrees:
         if tip is not None and tip != planned.base and existing_branch == "restart":
             await keep_commit(planned, tip, f"Kept when {tree.branch} was restarted", self._clock, self._identity)
             await tree.clone.update_refs([f"update {tree.ref} {planned.base} {tip}"])
-        return planned
+            tip = planned.base
+        return planned, tip
 
-    async def _materialise(self, held: HeldWorktree) -> None:
+    async def _remaining_tip(self, tree: Worktree) -> str | None:
+        """Return the tip of the branch of a recorded worktree, None if only its base is left."""
+        tip = await tree.tip()
+        if tip is None and (not is_hash(tree.base) or await tree.clone.commit_of(tree.base) is None):
+            raise WorktreeBroken(
+                f"the branch {tree.branch} and the commit {tree.base} it began at are gone from {tree.clone.folder}"
+            )
+        return tip
+
+    async def _materialise(self, held: HeldWorktree, tip: str | None) -> None:
         """Create branch, folder and files, as far as they are missing."""
         tree = held.tree
-        tip = await tree.tip()
         if tip is None:
-            if not is_hash(tree.base) or await tree.clone.commit_of(tree.base) is None:
-                raise WorktreeBroken(
-                    f"the branch {tree.branch} and the commit {tree.base} it began at are gone from {tree.clone.folder}"
-                )
             await tree.clone.update_refs([f"create {tree.ref} {tree.base}"])
             tip = tree.base
         if tree.path.is_symlink():

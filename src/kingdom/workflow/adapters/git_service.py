@@ -141,11 +141,12 @@ class GitopsService:
         pruned = await self._worktrees.prune()
         for branch in pruned.finished:
             _log.info("released %s, which a killed process left half made or half released", branch)
-        for clone in {found.clone.folder: found.clone for found in self._worktrees.list()}.values():
+        worktrees = self._worktrees.list()
+        for clone in {found.clone.folder: found.clone for found in worktrees}.values():
             if await clone.pack():
                 _log.info("packed the objects of %s", clone.folder)
         known = {(tree.workflow_id, _tag(tree)) for tree in trees}
-        for found in self._worktrees.list():
+        for found in worktrees:
             if known and (found.workflow, found.name.rpartition("-")[2]) not in known:
                 kept = await self._worktrees.release(found.workflow, found.name)
                 _log.warning("released %s, which belongs to no workflow; its content is kept as %s", found.path, kept)
