@@ -96,7 +96,6 @@ class Runner:
             if confined and "HOME" in self._environ:  # the engine shows its files below it
                 order = replace(order, env={"HOME": self._environ["HOME"], **order.env})
             launch = engine.launch(order)
-            contract.preload_model()
         folder.create()
         try:
             self._prepare(folder, order)
@@ -111,6 +110,7 @@ class Runner:
         if is_in_process(engine):
             return self._begin(InProcessRun(self._deps, folder, order, on_event, player=engine))
         assert identity is not None
+        contract.preload_model()  # only now: until the agent works, it waits for whatever this process does
         return self._begin(self._process_run(folder, order, on_event, engine, identity))
 
     async def adopt(self, run_id: str, on_event: OnEvent | None = None) -> Running | None:

@@ -23,7 +23,7 @@ from kingdom.gitops.reset import keep_commit, rescue
 from kingdom.gitops.worktree import HeldWorktree, Worktree, read_record, snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from kingdom.gitops.clones import Clones
     from kingdom.gitops.repository import Clone
@@ -56,7 +56,10 @@ class Worktrees:
         clock: Clock = system_clock,
         identity: CommitAuthor | None = None,
         lock_timeout: float = 60.0,
+        before_checkout: Callable[[], None] | None = None,
     ) -> None:
+        """``before_checkout`` is called right before git writes the files of a worktree, which may take seconds."""
+        self._before_checkout = before_checkout
         self._clones = clones
         self._files = folder.resolve() / "worktrees"
         self._states = folder.resolve() / "state"
@@ -244,6 +247,8 @@ class Worktrees:
             tree.path.unlink()
         tree.path.mkdir(parents=True, exist_ok=True)
         held.next_index.unlink(missing_ok=True)
+        if self._before_checkout is not None:
+            self._before_checkout()
         await held.run("read-tree", "--reset", "-u", tip, index=held.next_index)
         held.adopt_next_index()
         held.publish()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -46,8 +46,13 @@ class WorkflowHome:
         return self._elsewhere or self.database.is_file()
 
 
-def git_service(home: WorkflowHome, clock: Clock, settings: GitSettings | None = None) -> GitopsService:
-    """Return the git service for the clones and worktrees of a home."""
+def git_service(
+    home: WorkflowHome,
+    clock: Clock,
+    settings: GitSettings | None = None,
+    before_checkout: Callable[[], None] | None = None,
+) -> GitopsService:
+    """Return the git service for the clones and worktrees of a home. See :class:`kingdom.gitops.Worktrees`."""
     from kingdom.gitops.runner import MIB
     from kingdom.gitops.settings import GitSettings
     from kingdom.workflow.adapters.git_service import GitopsService
@@ -60,6 +65,7 @@ def git_service(home: WorkflowHome, clock: Clock, settings: GitSettings | None =
         identity=settings.identity,
         max_file_bytes=settings.max_file_mb * MIB,
         checkpoint_remote=settings.checkpoint_remote,
+        before_checkout=before_checkout,
     )
 
 
@@ -120,10 +126,16 @@ async def open_home(
         mcp, files = WorkMcpFiles(home.mcp, environ), RunFiles(home.runs, home.sessions)
         return RunnerAgentClient(store, runner, workspaces, mcp, slots=AgentSlots(slots), files=files)
 
+    def before_checkout() -> None:
+        made[0].load()
+        if sandbox is not None:
+            sandbox.preload()
+
     def outside(store: WorkflowStore, clock: Clock) -> ExternalServices:
         workspaces = Workspaces(home.workspaces)
         made.append(LoadedAgents(lambda: make_client(store, workspaces)))
-        return ExternalServices(made[0], git_service(home, clock, git), workspaces, QueryTemplates(store))
+        repositories = git_service(home, clock, git, before_checkout)
+        return ExternalServices(made[0], repositories, workspaces, QueryTemplates(store))
 
     async with open_context(home.store, outside) as parts:
         if git is not None and git.checkpoint_remote is not None:

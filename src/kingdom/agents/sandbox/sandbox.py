@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.engine import GATEWAY_URL, Confinement
@@ -23,6 +24,7 @@ from kingdom.agents.git_identity import as_variables, identity_of
 from kingdom.agents.sandbox import namespace
 from kingdom.agents.sandbox.limits import DEFAULTS
 from kingdom.agents.sandbox.view import View, run_view
+from kingdom.base.preload import preload
 
 if TYPE_CHECKING:
     from kingdom.agents.port import Order, SandboxMode
@@ -31,6 +33,7 @@ STATUS_FD: Final = "{status_fd}"  # an argument that the shim replaces by a pipe
 MODE_VARIABLE: Final = "KINGDOM_SANDBOX"
 _STRICTNESS: Final = ("off", "auto", "required")
 _PROBE_SECONDS: Final = 20.0
+_trying: Final = Lock()  # once, also if several threads ask
 _CERTIFICATES: Final = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
     *("GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "PIP_CERT", "CARGO_HTTP_CAINFO"),
@@ -111,6 +114,15 @@ class Sandbox:
             return None
         return f"agents {'do not start' if self.mode == 'required' else 'are not confined'}: {problem}"
 
+    def preload(self) -> None:
+        """Try bubblewrap and load the gateway in a thread, if runs may be confined: a run need not wait for them."""
+        if self.mode != "off":
+            Thread(target=self._load, name="preload-sandbox", daemon=True).start()
+
+    def _load(self) -> None:
+        if self.problem() is None:
+            preload("kingdom.agents.sandbox.gateway")
+
     def command(
         self,
         order: Order,
@@ -162,9 +174,14 @@ class Sandbox:
         return [sys.executable, "-I", "-S", namespace.__file__, *command]
 
 
-@cache
 def find_bubblewrap() -> Bubblewrap:
     """Find bubblewrap, and try it. The answer does not change while this process runs."""
+    with _trying:
+        return _tried_bubblewrap()
+
+
+@cache
+def _tried_bubblewrap() -> Bubblewrap:
     if sys.platform != "linux":
         return Bubblewrap(None, problem="agents can be confined on Linux only")
     path = shutil.which("bwrap")

@@ -43,7 +43,7 @@ from kingdom.workflow.domain.resources import Committed
 from kingdom.workflow.ports import PreparedTree
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from kingdom.gitops import Clock, Clone, Commit, Conflict, FileDiff, Worktree
@@ -117,13 +117,19 @@ class GitopsService:
         allow_local: bool = True,
         max_file_bytes: int | None = None,
         checkpoint_remote: CheckpointRemote | None = None,
+        before_checkout: Callable[[], None] | None = None,
     ) -> None:
-        """``checkpoint_remote``: where checkpoints are pushed to, so that another machine can go on from them."""
+        """``checkpoint_remote``: where checkpoints are pushed to, so that another machine can go on from them.
+
+        ``before_checkout`` is called right before the files of a worktree are written.
+        """
         self._clock = clock
         self._remote = checkpoint_remote
         self.identity = identity or CommitAuthor()
         self._clones = Clones(git, folder / "clones", allow_local=allow_local)
-        self._worktrees = Worktrees(self._clones, folder, clock=clock, identity=self.identity)
+        self._worktrees = Worktrees(
+            self._clones, folder, clock=clock, identity=self.identity, before_checkout=before_checkout
+        )
         self._checkpoints = Checkpoints(clock=clock, identity=self.identity, max_file_bytes=max_file_bytes)
 
     async def check(self, url: str) -> None:
