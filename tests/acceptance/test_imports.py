@@ -97,6 +97,7 @@ sys.stderr.write(chr(10).join(Recorder.waited_for))
     late = (
         "pydantic",
         "jinja2",
+        "rich",
         "urllib.request",
         "importlib.metadata",
         "kingdom.journal",
@@ -117,4 +118,5 @@ def test_one_request_outside_a_court_loads_no_configuration_of_courts_and_no_tem
     loaded = modules_after(f"from kingdom.cli.app import run\nassert run({words!r}) == 0")
     assert "kingdom.cli.workflow.run" in loaded
     late = {"kingdom.court.config", "kingdom.court.bootstrap", "kingdom.workflow.template_file"}
+    late |= {"kingdom.cli.workflow.group", "rich"}
     assert loaded & late == set()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from kingdom.bus.delivery import DocumentForm
@@ -23,20 +23,22 @@ from kingdom.bus.errors import TransactionMismatch
 
 PRIORITY: Final = PRIORITIES  # stored as their index: the smallest is claimed first
 RANK: Final = {name: rank for rank, name in enumerate(PRIORITIES)}
+_TRANSPORTS: Final = (
+    Path(__file__).parent / "transports"
+)  # importlib.resources takes longer to load than all of SQLite's
 
 
 @cache
 def statement(dialect: Dialect, name: str) -> str:
     """Return the statement in ``transports/<dialect>/sql/<name>.sql``."""
-    return (files("kingdom.bus.transports") / dialect / "sql" / f"{name}.sql").read_text("utf-8")
+    return (_TRANSPORTS / dialect / "sql" / f"{name}.sql").read_text("utf-8")
 
 
 @cache
 def migrations(dialect: Dialect) -> tuple[tuple[int, str, str], ...]:
     """Return the migrations of a dialect as (number, name, SQL), in order; files are named ``NNN_name.sql``."""
-    folder = files("kingdom.bus.transports") / dialect / "migrations"
-    found = sorted(item.name for item in folder.iterdir() if item.name.endswith(".sql"))
-    return tuple((int(name[:3]), name.removesuffix(".sql"), (folder / name).read_text("utf-8")) for name in found)
+    found = sorted((_TRANSPORTS / dialect / "migrations").glob("*.sql"))
+    return tuple((int(path.name[:3]), path.stem, path.read_text("utf-8")) for path in found)
 
 
 def insert_statement(

@@ -13,6 +13,9 @@ import sys
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    from kingdom.base.garbage import collect_rarely
+
+    collect_rarely()  # Python would search again and again what it imports, a tenth of the time that takes
     from kingdom.cli.app import run
 
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -54,7 +54,7 @@ SECTIONS: Final[dict[str, tuple[CommandSpec, ...]]] = {
         CommandSpec("connect", "court.connect:app", "Check the tokens of GitHub, Jira and Slack."),
     ),
     "Workflow": (
-        CommandSpec("workflow", "workflow:app", "Run agents in steps, with checkpoints to go back to."),
+        CommandSpec("workflow", "workflow.group:app", "Run agents in steps, with checkpoints to go back to."),
         CommandSpec("template", "workflow.templates:app", "Manage templates: plans that workflows are created from."),
         CommandSpec("git", "workflow.sources:git_app", "Manage the repositories that workflows use."),
         CommandSpec("mcp", "workflow.sources:mcp_app", "Manage the MCP servers of agents, or serve the court as one."),

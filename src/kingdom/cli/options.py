@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import click
 
@@ -69,6 +69,8 @@ store_option = click.option(
     help="The store: sqlite:///file.db or postgresql://host/database. Default: workflows/workflows.db in the home.",
 )
 workflow_argument = argument("workflow", help="Its id, the start or end of the id, or its name.")
+LandChoice = Literal["pull-request", "push", "checkout"]
+LAND_CHOICES: Final[tuple[LandChoice, ...]] = ("pull-request", "push", "checkout")
 checkpoint_argument = argument("checkpoint", help="Its id, the start or end of the id, or the name of its work.")
 
 

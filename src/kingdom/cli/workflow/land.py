@@ -6,7 +6,7 @@ import contextlib
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -25,14 +25,11 @@ from kingdom.cli.session import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from kingdom.cli.options import LandChoice
     from kingdom.workflow.domain.landing import LandPlan
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.landing import BroughtBranch, LandedBranch, Lander
-
-
-LandChoice = Literal["pull-request", "push", "checkout"]
-LAND_CHOICES: Final[tuple[LandChoice, ...]] = ("pull-request", "push", "checkout")
 
 
 @command()

@@ -13,7 +13,7 @@ import click
 
 from kingdom.base.preload import preload
 from kingdom.cli import output
-from kingdom.cli.options import json_lines_option, store_option, workflow_home_option
+from kingdom.cli.options import LAND_CHOICES, LandChoice, json_lines_option, store_option, workflow_home_option
 from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import (
     engines_of,
@@ -23,7 +23,6 @@ from kingdom.cli.session import (
     run_async,
     utc_now,
 )
-from kingdom.cli.workflow.land import LAND_CHOICES, LandChoice, land_result
 from kingdom.cli.workflow.names import check_new_name
 from kingdom.cli.workflow.view import JsonWorkflowView, RequestView, WorkflowView, next_steps
 
@@ -370,13 +369,14 @@ async def _land(
     view: WorkflowView,
 ) -> None:
     """Land the result as the command line says, or as a person on the terminal says."""
-    from kingdom.workflow.home import lander
-
     json = isinstance(view, JsonWorkflowView)
     if chosen is None and not json and sys.stdin.isatty() and sys.stdout.isatty():
         choices = [one for one in LAND_CHOICES if one != "checkout" or source.folder is not None]
         chosen = click.prompt("land it as", type=click.Choice((*choices, "none")), default="none")
     if chosen is not None and chosen != "none":
+        from kingdom.cli.workflow.land import land_result
+        from kingdom.workflow.home import lander
+
         made = lander(place, context.store, utc_now, git_settings_of(place))
         await land_result(made, overview.workflow.id, chosen, source.folder, json=json)
 

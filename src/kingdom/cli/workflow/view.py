@@ -185,14 +185,13 @@ class RequestView(WorkflowView):
     """Prints what the agent of a single Work says and does, with its time and cost below on a terminal."""
 
     def __init__(self, *, watch: bool) -> None:
-        self._console = output.console()
         self._watch = watch
         self._status: Status | None = None
         self._began = time.monotonic()
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._status = self._console.status("starting")
+        if sys.stdout.isatty():  # elsewhere rich is not loaded, which takes a while
+            self._status = output.console().status("starting")
             self._status.start()
         return self
 
@@ -201,14 +200,12 @@ class RequestView(WorkflowView):
             self._status.stop()
 
     def show(self, frame: WorkflowFrame) -> None:
-        from rich.text import Text
-
         for said in frame.said if self._watch else ():
-            self._console.print(Text(output.sanitize(said.text)), soft_wrap=True)
+            self._print(said.text)
         for event in frame.events:
             if event.type in ("QueryFailed", "ReportFailed"):
                 error = " ".join(str(event.payload.get("error", "")).split())
-                self._console.print(Text(output.sanitize(f"failed: {error}"), "red"), soft_wrap=True)
+                self._print(f"failed: {error}", "red")
         if self._status is not None:
             seconds = time.monotonic() - self._began
             state = frame.overview.workflow.status.lower()
@@ -216,6 +213,14 @@ class RequestView(WorkflowView):
 
     def say(self, text: str) -> None:
         output.say(text)
+
+    def _print(self, text: str, style: str = "") -> None:
+        if self._status is None:
+            output.say(text)
+            return
+        from rich.text import Text
+
+        self._status.console.print(Text(output.sanitize(text), style), soft_wrap=True)
 
 
 class LiveWorkflowView(LiveDisplay, WorkflowView):

@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
 from datetime import datetime
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeAlias
 
 from kingdom.bus import connect
@@ -19,7 +19,6 @@ from kingdom.workflow.store.transactions import STREAM, InlineHandler, WorkflowT
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
     from kingdom.bus import Envelope
     from kingdom.workflow.ports import Clock, EngineLock
@@ -221,10 +220,9 @@ class DatabaseStore(ABC):
 
 def _migrations(dialect: str) -> list[tuple[str, list[str]]]:
     """Return the name and statements of every migration, in order. ``name.<dialect>.sql`` is for one database only."""
-    folder = files("kingdom.workflow.store").joinpath("migrations")
-    found = sorted((item.name.removesuffix(".sql"), item) for item in folder.iterdir() if item.name.endswith(".sql"))
-    parts = [(*name.partition("."), item) for name, item in found]
-    return [(name, _statements(item.read_text())) for name, _, only, item in parts if only in ("", dialect)]
+    found = sorted((path.stem, path) for path in (Path(__file__).parent / "migrations").glob("*.sql"))
+    parts = [(*name.partition("."), path) for name, path in found]
+    return [(name, _statements(path.read_text())) for name, _, only, path in parts if only in ("", dialect)]
 
 
 def _statements(script: str) -> list[str]:
