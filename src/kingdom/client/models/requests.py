@@ -51,11 +51,7 @@ class GitRefBody(TypedDict):
     base: NotRequired[str | None]
 
 
-class GitRefFields(TypedDict):
-    """Reference to a repository."""
-
-    gitId: str
-    base: NotRequired[str | None]
+GitRefFields = GitRefBody
 
 
 class LandFields(TypedDict):
@@ -73,14 +69,10 @@ class McpServerRefBody(TypedDict):
     """Reference to an MCP server, with environment overrides."""
 
     mcpServerId: str
-    env: NotRequired[dict[str, Any]]
-
-
-class McpServerRefFields(TypedDict):
-    """Reference to an MCP server, with environment overrides."""
-
-    mcpServerId: str
     env: NotRequired[dict[str, str]]
+
+
+McpServerRefFields = McpServerRefBody
 
 
 class OpenQuestion(TypedDict):
@@ -164,13 +156,7 @@ class TaskBody(TypedDict):
     retries: NotRequired[int]
 
 
-class TaskFields(TypedDict):
-    """A task in a plan."""
-
-    name: str
-    query: str
-    outline: NotRequired[list[str]]
-    retries: NotRequired[int]
+TaskFields = TaskBody
 
 
 class TaskValues(TypedDict):
@@ -247,19 +233,7 @@ class WorkBody(TypedDict):
     continues: NotRequired[str | None]
 
 
-class WorkFields(TypedDict):
-    """A work in a plan."""
-
-    name: str
-    tasks: list[TaskFields]
-    engine: NotRequired[str]
-    model: NotRequired[str | None]
-    engineOptions: NotRequired[dict[str, Any]]
-    mcpServerRefs: NotRequired[list[McpServerRefFields]]
-    after: NotRequired[list[str]]
-    merge: NotRequired[bool]
-    pauseAfter: NotRequired[bool]
-    continues: NotRequired[str | None]
+WorkFields = WorkBody
 
 
 class WorkValues(TypedDict):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import TypedDict
 
-from kingdom.client.models.requests import GitRefFields, LandFields, McpServerRefFields, WorkFields
+from kingdom.client.models.requests import TemplateBody
 
 
 class ConvertedTemplate(TypedDict):
@@ -34,16 +34,7 @@ class McpServerInfo(TypedDict):
     usedBy: list[str]
 
 
-class TemplateFields(TypedDict):
-    """Fields of a template."""
-
-    name: str
-    description: NotRequired[str]
-    gitRefs: NotRequired[list[GitRefFields]]
-    mcpServerRefs: NotRequired[list[McpServerRefFields]]
-    onFailure: NotRequired[Literal["pause", "fail"]]
-    land: NotRequired[LandFields | None]
-    works: list[WorkFields]
+TemplateFields = TemplateBody
 
 
 class TemplateSummary(TypedDict):
