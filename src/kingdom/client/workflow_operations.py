@@ -18,6 +18,7 @@ from kingdom.client.models.requests import (
     ReorderWorksChange,
     SetDetailsChange,
     SetGitRefsChange,
+    SetLandPlanChange,
     SetMcpServerRefsChange,
     Template,
     UpdateTaskChange,
@@ -130,6 +131,7 @@ class WorkflowOperations(Connection):
             | SetGitRefsChange
             | SetMcpServerRefsChange
             | SetDetailsChange
+            | SetLandPlanChange
         ],
     ) -> WorkflowFull:
         """Modify a workflow."""

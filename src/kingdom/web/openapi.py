@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -110,10 +112,20 @@ def complete_openapi(app: FastAPI) -> None:
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = complete(made())
+            app.openapi_schema = complete(_renamed(made()))
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
+
+
+def _renamed(document: dict[str, Any]) -> dict[str, Any]:
+    """Call a model ``…Body`` in requests and ``…Fields`` in responses if its limits make two schemas of it."""
+    text = re.sub(r"\b(\w+)Fields-Input\b", r"\1Body", json.dumps(document)).replace("Fields-Output", "Fields")
+    renamed: dict[str, Any] = json.loads(text)
+    for name, schema in renamed["components"]["schemas"].items():
+        if name.endswith("Body"):
+            schema["title"] = name
+    return renamed
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:

@@ -25,8 +25,8 @@ class NotModifiable(WorkflowError):
     code = "MOD_NOT_NOW"
 
 
-class InvalidPlan(WorkflowError):
-    """A plan whose works or tasks contradict each other."""
+class InvalidPlan(WorkflowError, ValueError):
+    """A plan whose works or tasks contradict each other. A ValueError, so that models can use the rules of plans."""
 
     code = "TPL_INVALID"
 

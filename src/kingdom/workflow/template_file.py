@@ -6,10 +6,9 @@ are checked if the reader knows them (:class:`KnownNames`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -23,11 +22,27 @@ from pydantic import (
     model_validator,
 )
 
-from kingdom.workflow.domain.landing import LandAs, LandSquash
-from kingdom.workflow.domain.workflow import START, OnFailure, check_plan
+from kingdom.workflow.domain.landing import LandAs
+from kingdom.workflow.domain.work import DEFAULT_ENGINE, DEFAULT_RETRIES
+from kingdom.workflow.domain.workflow import (
+    DEFAULT_ON_FAILURE,
+    START,
+    OnFailure,
+    check_continues,
+    check_merge,
+    check_plan,
+)
 from kingdom.workflow.errors import InvalidPlan
+from kingdom.workflow.plan_model import (
+    Heading,
+    LandFields,
+    NameOf,
+    Retries,
+    checked_land_text,
+    checked_query,
+    checked_text,
+)
 
-_NAME: Final = re.compile(r"[^\W_][^/\\\x00-\x1f\x7f]*")
 _KNOWN_KEY: Final = "known"
 _WORKS_KEY: Final = "works"
 
@@ -43,32 +58,6 @@ class KnownNames:
     def context(self) -> dict[str, Any]:
         """Return the validation context of the models below."""
         return {_KNOWN_KEY: self, _WORKS_KEY: []}
-
-
-def checked_name(text: str) -> str:
-    """Return a valid name; raise ValueError for anything else."""
-    if text != text.strip() or not _NAME.fullmatch(text):
-        raise ValueError(
-            f"{text!r:.80} is not a valid name: begin with a letter or digit, on one line, without / and \\"
-        )
-    return text
-
-
-def _has_text(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must have text in it")
-    return text
-
-
-def _query(text: str) -> str:
-    from kingdom.workflow.adapters.queries import QueryInvalid
-    from kingdom.workflow.adapters.query_rendering import check_query  # brings jinja2 with it
-
-    try:
-        check_query(_has_text(text), "a task")
-    except QueryInvalid as error:
-        raise ValueError(str(error).removeprefix("a task: ")) from None
-    return text
 
 
 def _as_list(value: Any) -> Any:
@@ -87,17 +76,8 @@ def _unique(names: list[str]) -> list[str]:
     return names
 
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(checked_name)]
-Heading = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\n]*\S[^\n]*$")]
-Retries = Annotated[int, Field(ge=0, le=100)]
+Name: TypeAlias = NameOf[str]
 Env = dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
-
-
-def _check_known(info: ValidationInfo, name: str, kind: str, what: str, advice: str) -> str:
-    there = getattr((info.context or {}).get(_KNOWN_KEY), kind, None)
-    if there is not None and name not in there:
-        raise ValueError(f"there is no {what} {name!r} ({', '.join(sorted(there)) or 'none at all'}): {advice}")
-    return name
 
 
 def _work_names(info: ValidationInfo) -> list[str]:
@@ -123,53 +103,51 @@ class ShortSection(TemplateSection):
         return {cls.short: value} if isinstance(value, str) else value
 
 
-class WorkEngineSection(ShortSection):
-    """The engine of a Work; in short, only its name."""
+class NamedSection(ShortSection):
+    """A part that names something there is; in short, only the name."""
 
     short: ClassVar[str] = "name"
+    known: ClassVar[tuple[str, str, str]]
+    """The field of :class:`KnownNames`, what the name is one of, and what to do if there is none."""
 
     name: Name
+
+    @field_validator("name")
+    @classmethod
+    def _check_exists(cls, name: str, info: ValidationInfo) -> str:
+        kind, what, advice = cls.known
+        there = getattr((info.context or {}).get(_KNOWN_KEY), kind, None)
+        if there is not None and name not in there:
+            names = ", ".join(sorted(there)) or "none at all"
+            raise ValueError(f"there is no {what} {name!r} ({names}): {advice.format(name=name)}")
+        return name
+
+
+class WorkEngineSection(NamedSection):
+    """The engine of a Work."""
+
+    known = ("engines", "engine", "use one of these")
+
     options: dict[str, Any] = Field(default_factory=dict)
     """The engine's own (``command``: argv; ``scripted``: script)."""
 
-    @field_validator("name")
-    @classmethod
-    def _check_exists(cls, name: str, info: ValidationInfo) -> str:
-        return _check_known(info, name, "engines", "engine", "use one of these")
 
+class RepositorySection(NamedSection):
+    """A repository to work on, by its name as shown by ``kingdom git ls``."""
 
-class RepositorySection(ShortSection):
-    """A repository to work on; in short, only its name."""
+    known = ("repositories", "repository", "kingdom git add URL --name {name}")
 
-    short: ClassVar[str] = "name"
-
-    name: Name
-    """As shown by ``kingdom git ls``."""
     base: str | None = Field(default=None, min_length=1, max_length=250)
     """The branch to start from; default: the repository's default branch."""
 
-    @field_validator("name")
-    @classmethod
-    def _check_exists(cls, name: str, info: ValidationInfo) -> str:
-        advice = f"kingdom git add URL --name {name}"
-        return _check_known(info, name, "repositories", "repository", advice)
 
+class McpSection(NamedSection):
+    """An MCP server for the agents, by its name as shown by ``kingdom mcp ls``."""
 
-class McpSection(ShortSection):
-    """An MCP server for the agents; in short, only its name."""
+    known = ("mcp_servers", "MCP server", "kingdom mcp add {name} -- COMMAND registers it")
 
-    short: ClassVar[str] = "name"
-
-    name: Name
-    """As shown by ``kingdom mcp ls``."""
     env: Env = Field(default_factory=dict)
     """Overrides the server's own. ``${NAME}`` is a variable of the engine's environment, so that secrets stay there."""
-
-    @field_validator("name")
-    @classmethod
-    def _check_exists(cls, name: str, info: ValidationInfo) -> str:
-        advice = f"kingdom mcp add {name} -- COMMAND registers it"
-        return _check_known(info, name, "mcp_servers", "MCP server", advice)
 
 
 class TaskSection(ShortSection):
@@ -178,7 +156,7 @@ class TaskSection(ShortSection):
     short: ClassVar[str] = "query"
 
     name: Name | None = None
-    query: Annotated[str, AfterValidator(_query)]
+    query: Annotated[str, AfterValidator(checked_text), AfterValidator(checked_query)]
     """May have variables: ``{{ issue.key }}`` (:mod:`kingdom.workflow.adapters.queries`)."""
     report: Annotated[list[Heading], BeforeValidator(_as_list), AfterValidator(_unique)] = Field(default_factory=list)
     """The sections of the report it asks for."""
@@ -204,12 +182,13 @@ class WorkSection(TemplateSection):
     tasks: Annotated[list[TaskSection], AfterValidator(_not_empty)]
 
     @model_validator(mode="after")
-    def _check_merge_and_tasks(self) -> WorkSection:
-        if self.merge and len(self.after) < 2:
-            raise ValueError("merge: true needs the works to merge, as after: [api, docs]")
+    def _check_merge_and_tasks(self, info: ValidationInfo) -> WorkSection:
+        try:
+            check_merge(merge=self.merge, after=self.after)
+        except InvalidPlan:
+            raise ValueError("merge: true needs the works to merge, as after: [api, docs]") from None
         _unique(self.task_names)
-        if self.continues == self.name:
-            raise ValueError("a work cannot continue itself: name a work before it")
+        check_continues(self.name, self.continues, _work_names(info))
         return self
 
     @property
@@ -237,9 +216,7 @@ class WorkSection(TemplateSection):
     @field_validator("continues")
     @classmethod
     def _check_continued(cls, name: str | None, info: ValidationInfo) -> str | None:
-        names = _work_names(info)
-        if name is not None and name not in names:
-            raise ValueError(f"there is no work {name!r}: {', '.join(names)}")
+        check_continues("", name, _work_names(info))
         return name
 
     @field_validator("after")
@@ -251,35 +228,22 @@ class WorkSection(TemplateSection):
         return after
 
 
-def _land_text(text: str) -> str:
-    from kingdom.workflow.adapters.landing_texts import LandTextInvalid, check_land_template  # brings jinja2 with it
-
-    try:
-        check_land_template(_has_text(text))
-    except LandTextInvalid as error:
-        raise ValueError(str(error)) from None
-    return text
+LandText: TypeAlias = Annotated[str, AfterValidator(checked_land_text)]
 
 
-LandText = Annotated[str, AfterValidator(_land_text)]
-
-
-class LandSection(ShortSection):
+class LandSection(LandFields, ShortSection):
     """What happens with the result when a workflow is completed; in short, only ``how``."""
 
     short: ClassVar[str] = "how"
 
     how: LandAs
     """``pull-request``: push the branches and open pull requests. ``push``: only push."""
-    squash: LandSquash = "work"
-    """``work``: one commit for each Work. ``all``: one commit. ``none``: the branch as it is."""
     branch: LandText | None = None
     """The name of the branch; default: made from the issue key and the name of the workflow."""
     title: LandText | None = None
     """The title of the pull request; may have variables (:mod:`kingdom.workflow.adapters.landing_texts`)."""
     body: LandText | None = None
     """The text of the pull request; default: what each Work reports, and the cost."""
-    draft: bool = False
 
 
 class TemplateFile(TemplateSection):
@@ -290,13 +254,13 @@ class TemplateFile(TemplateSection):
     repositories: list[RepositorySection] = Field(default_factory=list)
     """If empty, each workflow names its own: ``kingdom workflow create … --repo NAME``."""
     mcp: list[McpSection] = Field(default_factory=list)
-    engine: WorkEngineSection = Field(default_factory=lambda: WorkEngineSection(name="claude"))
+    engine: WorkEngineSection = Field(default_factory=lambda: WorkEngineSection(name=DEFAULT_ENGINE))
     """The default of its works."""
     model: str | None = Field(default=None, min_length=1)
     """The default of its works that use the same engine."""
-    retries: Retries = 1
+    retries: Retries = DEFAULT_RETRIES
     """How often a failed query or report is retried before a person has to decide."""
-    on_failure: OnFailure = "pause"
+    on_failure: OnFailure = DEFAULT_ON_FAILURE
     land: LandSection | None = None
     """Default: nothing is pushed; ``kingdom workflow land`` does it by hand."""
     works: Annotated[list[WorkSection], AfterValidator(_not_empty)]
@@ -312,10 +276,7 @@ class TemplateFile(TemplateSection):
     @field_validator("works")
     @classmethod
     def _check_works(cls, works: list[WorkSection]) -> list[WorkSection]:
-        try:
-            check_plan((work.name, tuple(work.after)) for work in works)
-        except InvalidPlan as error:
-            raise ValueError(str(error)) from None
+        check_plan((work.name, tuple(work.after)) for work in works)
         return works
 
     @field_validator("repositories", "mcp")

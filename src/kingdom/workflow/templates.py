@@ -29,19 +29,20 @@ from kingdom.workflow.domain.plan import (
 )
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import TaskStatus, WorkStatus
-from kingdom.workflow.domain.work import Task, Work
-from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Workflow, WorkflowTemplate
+from kingdom.workflow.domain.work import DEFAULT_ENGINE, DEFAULT_RETRIES, Task, Work
+from kingdom.workflow.domain.workflow import (
+    DEFAULT_ON_FAILURE,
+    TaskDefinition,
+    WorkDefinition,
+    Workflow,
+    WorkflowTemplate,
+)
 from kingdom.workflow.errors import NotModifiable
+from kingdom.workflow.plan_model import LandFields, McpServerRefFields, TemplateFields, WorkFields, to_domain
 from kingdom.workflow.template_file import KnownNames, McpSection, TemplateFile, WorkSection, without_empty
 
 if TYPE_CHECKING:
     from kingdom.workflow.ports import WorkflowStore
-
-
-# Defaults of TemplateFile: write_template leaves them out.
-_DEFAULT_RETRIES: Final = 1
-_DEFAULT_ON_FAILURE: Final = "pause"
-_DEFAULT_ENGINE: Final = "claude"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def parse_template(
         git_refs=tuple(GitRef(sources.repositories[one.name], one.base) for one in checked.repositories),
         mcp_server_refs=_mcp_refs(checked.mcp, sources),
         on_failure=checked.on_failure,
-        land=None if checked.land is None else LandPlan(**checked.land.model_dump()),
+        land=to_domain(checked.land),
     )
 
 
@@ -120,12 +121,19 @@ def _mcp_refs(servers: list[McpSection], sources: SourceIds) -> tuple[McpServerR
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def write_template(template: WorkflowTemplate, sources: SourceIds) -> str:
-    """Return the text of a template's file, from which :func:`parse_template` reads the same template."""
+def write_template(
+    template: WorkflowTemplate | TemplateFields, sources: SourceIds, *, engines_apart: bool = False
+) -> str:
+    """Return the text of a template's file, from which :func:`parse_template` reads the same template.
+
+    A template that is not valid can be written, too. Works that all have the same engine share it; with
+    ``engines_apart`` each Work names its own, so that a problem with it is one of the Work.
+    """
     repositories = {git_id: name for name, git_id in sources.repositories.items()}
     servers = {server_id: name for name, server_id in sources.mcp_servers.items()}
-    first = template.works[0]
-    shared = all(_engine_key(work) == _engine_key(first) for work in template.works)
+    works: Sequence[WorkDefinition | WorkFields] = template.works
+    engines = [_engine_section(work, None if engines_apart else DEFAULT_ENGINE) for work in works]
+    shared = {} if engines_apart or any(engine != engines[0] for engine in engines) else engines[0]
     document = without_empty(
         {
             "name": template.name,
@@ -135,21 +143,24 @@ def write_template(template: WorkflowTemplate, sources: SourceIds) -> str:
                 for ref in template.git_refs
             ],
             "mcp": _mcp_section(template.mcp_server_refs, servers),
-            **(_engine_section(first) if shared else {}),
-            "on_failure": None if template.on_failure == _DEFAULT_ON_FAILURE else template.on_failure,
-            "land": land_section(template.land),
-            "works": [_work_section(work, servers, with_engine=not shared) for work in template.works],
+            **shared,
+            "on_failure": None if template.on_failure == DEFAULT_ON_FAILURE else template.on_failure,
+            "land": _land_section(template.land),
+            "works": [
+                _work_section(work, {} if shared else engine, servers)
+                for work, engine in zip(works, engines, strict=True)
+            ],
         }
     )
     return dump_yaml(document)
 
 
-def land_section(plan: LandPlan | None) -> Any:
+def _land_section(plan: LandPlan | LandFields | None) -> Any:
     """Return the key ``land`` of a template's file: what is not a default."""
     if plan is None:
         return None
     default = asdict(LandPlan())
-    changed = {name: value for name, value in asdict(plan).items() if value != default[name]}
+    changed = {name: value for name, value in asdict(to_domain(plan)).items() if value != default[name]}
     return _shortened_form("how", {"how": plan.how, **changed})
 
 
@@ -158,12 +169,14 @@ def dump_yaml(document: Mapping[str, Any]) -> str:
     return yaml.dump(dict(document), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
 
 
-def _work_section(work: WorkDefinition, servers: Mapping[str, str], *, with_engine: bool) -> dict[str, Any]:
+def _work_section(
+    work: WorkDefinition | WorkFields, engine: Mapping[str, Any], servers: Mapping[str, str]
+) -> dict[str, Any]:
     after = list(work.after)
     return without_empty(
         {
             "name": work.name,
-            **(_engine_section(work) if with_engine else {}),
+            **engine,
             "after": after[0] if len(after) == 1 else after,
             "merge": work.merge or None,
             "pause_after": work.pause_after or None,
@@ -175,7 +188,7 @@ def _work_section(work: WorkDefinition, servers: Mapping[str, str], *, with_engi
                         "name": task.name,
                         "query": task.query,
                         "report": list(task.outline),
-                        "retries": None if task.retries == _DEFAULT_RETRIES else task.retries,
+                        "retries": None if task.retries == DEFAULT_RETRIES else task.retries,
                     }
                 )
                 for task in work.tasks
@@ -184,16 +197,12 @@ def _work_section(work: WorkDefinition, servers: Mapping[str, str], *, with_engi
     )
 
 
-def _engine_key(work: WorkDefinition) -> tuple[object, ...]:
-    return work.engine, work.model, dict(work.engine_options)
-
-
-def _engine_section(work: WorkDefinition) -> dict[str, Any]:
+def _engine_section(work: WorkDefinition | WorkFields, default: str | None) -> dict[str, Any]:
     engine = _shortened_form("name", {"name": work.engine, "options": dict(work.engine_options)})
-    return {"engine": None if engine == _DEFAULT_ENGINE else engine, "model": work.model}
+    return {"engine": None if engine == default else engine, "model": work.model}
 
 
-def _mcp_section(refs: tuple[McpServerRef, ...], servers: Mapping[str, str]) -> list[Any]:
+def _mcp_section(refs: Sequence[McpServerRef | McpServerRefFields], servers: Mapping[str, str]) -> list[Any]:
     named = [{"name": servers.get(ref.mcp_server_id, ref.mcp_server_id), "env": dict(ref.env)} for ref in refs]
     return [_shortened_form("name", one) for one in named]
 
@@ -238,20 +247,6 @@ async def read_source_ids(store: WorkflowStore) -> SourceIds:
 
 DescribedChange: TypeAlias = tuple[str, Change]
 N = TypeVar("N", Work, Task)
-
-
-def plan_of(workflow: Workflow, works: Sequence[Work]) -> WorkflowTemplate:
-    """Return the current plan of a workflow as a template."""
-    return WorkflowTemplate(
-        workflow.id,
-        workflow.name,
-        tuple(definition_of(work) for work in works),
-        workflow.description,
-        workflow.git_refs,
-        workflow.mcp_server_refs,
-        workflow.on_failure,
-        workflow.land,
-    )
 
 
 _ENGINE_FIELDS: Final = ("engine", "model", "engine_options")

@@ -169,6 +169,17 @@ async def test_a_value_nobody_is_shown_survives_a_change(desk: Desk) -> None:
           "MCP_HIDDEN_VALUE")  # fmt: skip
 
 
+async def test_a_template_from_a_file_is_shown_though_a_request_could_not_make_it(desk: Desk) -> None:
+    query, about = "x" * 10_001, "d" * 1001
+    text = f"name: fix\ndescription: {about}\nworks:\n  - name: a\n    tasks: [{{query: {query}}}]\n"
+    kept = await desk.post("workflow-templates/yaml", {"yaml": text})
+    assert (kept["description"], kept["works"][0]["tasks"][0]["query"]) == (about, query)
+    converted = await desk.post("workflow-templates/convert", {"yaml": text}, status=200)
+    assert converted["fields"]["works"] == kept["works"]
+    fields = {name: kept[name] for name in ("name", "description", "works")}
+    error(await desk.client.put(f"/api/workflow-templates/{kept['id']}", json=fields), 422, "SYS_INVALID")
+
+
 async def test_every_problem_of_a_template_is_told(desk: Desk) -> None:
     text = "name: fix\nrepositories: [nowhere]\nworks:\n  - name: a\n    engine: none\n    tasks: [{query: '{{'}]\n"
     answer = await desk.client.post("/api/workflow-templates/yaml", json={"yaml": text})
@@ -276,6 +287,9 @@ async def test_every_kind_of_change_is_made_in_one_go(desk: Desk) -> None:
                                                        "mcpServerRefs": [{"mcpServerId": server}]}},
         {"type": "setGitRefs", "gitRefs": [{"gitId": git}]},
         {"type": "setMcpServerRefs", "mcpServerRefs": [{"mcpServerId": server, "env": {"A": "${A}"}}]},
+        {"type": "updateWork", "workId": c, "values": {"continues": "a", "after": ["a"]}},
+        {"type": "setDetails", "name": "other"},
+        {"type": "setLandPlan", "land": {"how": "push", "title": "{{ workflow.name }}"}},
     ]  # fmt: skip
     path = f"/api/workflows/{made['id']}"
     changed = data(await desk.client.patch(path, json={"changes": changes}))
@@ -283,6 +297,13 @@ async def test_every_kind_of_change_is_made_in_one_go(desk: Desk) -> None:
     assert [task["name"] for task in changed["works"][0]["tasks"]] == ["two", "one"]
     assert (changed["works"][0]["tasks"][1]["retries"], changed["works"][1]["pauseAfter"]) == (5, True)
     assert (changed["repositories"][0]["gitId"], changed["mcpServers"]) == (git, [server])
+    assert (changed["works"][1]["continues"], changed["works"][1]["after"]) == ("a", ["a"])
+    assert changed["name"] == "other"
+    assert "how: push" in (await desk.get(f"workflows/{made['id']}/plan"))["yaml"]
+    back = {"type": "updateWork", "workId": c, "values": {"continues": None, "after": []}}
+    changed = data(await desk.client.patch(path, json={"changes": [back, {"type": "setLandPlan", "land": None}]}))
+    assert changed["works"][1]["continues"] is None
+    assert "land:" not in (await desk.get(f"workflows/{made['id']}/plan"))["yaml"]
     order = {
         "changes": [
             {"type": "reorderWorks", "workIds": [c, changed["works"][2]["id"], a]},
@@ -305,6 +326,14 @@ async def test_every_kind_of_change_is_made_in_one_go(desk: Desk) -> None:
         ({"type": "addTask", "workId": "WORK", "task": {"name": "x", "query": "y"}, "at": 9}, 409, "MOD_NOT_NOW"),
         ({"type": "reorderWorks", "workIds": []}, 409, "MOD_NOT_NOW"),
         ({"type": "setGitRefs", "gitRefs": [{"gitId": "git-nowhere"}]}, 422, "GIT_NOT_FOUND"),
+        ({"type": "updateWork", "workId": "WORK", "values": {"continues": "nobody"}}, 422, "TPL_INVALID"),
+        ({"type": "updateWork", "workId": "WORK", "values": {"continues": "a"}}, 422, "TPL_INVALID"),
+        ({"type": "updateWork", "workId": "WORK", "values": {"merge": True}}, 422, "TPL_INVALID"),
+        ({"type": "addWork", "work": scripted("b", continues="nobody")}, 422, "TPL_INVALID"),
+        ({"type": "addWork", "work": scripted("b", merge=True, after=["a"])}, 422, "SYS_INVALID"),
+        ({"type": "setLandPlan", "land": {"title": "{{"}}, 422, "TPL_INVALID"),
+        ({"type": "setLandPlan", "land": {"branch": " "}}, 422, "TPL_INVALID"),
+        ({"type": "setLandPlan", "land": {"how": "pray"}}, 422, "SYS_INVALID"),
         ({"type": "explode"}, 422, "SYS_INVALID"),
     ],
 )

@@ -19,6 +19,7 @@ from kingdom.web.dashboard.workflows.progress import Durations, format_duration,
 from kingdom.web.views.changed_files import patch_part
 from kingdom.web.views.checkpoints import ChangedFile, DiffLine, parse_hunks
 from kingdom.web.views.workflows import WorkflowEvent
+from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, WorkflowTemplate
 from kingdom.workflow.template_file import KnownNames
@@ -41,11 +42,20 @@ TEMPLATE = WorkflowTemplate(
             after=("plan",),
             pause_after=True,
         ),
+        WorkDefinition(
+            "check",
+            (TaskDefinition("a", "Check it."),),
+            mcp_server_refs=(McpServerRef("mcp-1", {"TOKEN": "${OTHER}"}),),
+            after=("plan", "build"),
+            merge=True,
+            continues="plan",
+        ),
     ),
     "Plans, then builds.",
     (GitRef("git-1", "main"),),
-    (McpServerRef("mcp-1"),),
+    (McpServerRef("mcp-1", {"PLACE": "here"}),),
     "fail",
+    LandPlan("push", title="{{ workflow.name }}"),
 )
 
 
@@ -87,6 +97,18 @@ def test_works_beside_each_other_stand_below_each_other() -> None:
 def test_a_plan_goes_through_the_form_and_stays_the_same() -> None:
     draft = draft_of(TEMPLATE, SOURCES)
     assert parse_template(draft.text(), "template", "tpl-1", SOURCES, KnownNames()) == TEMPLATE
+
+
+def test_what_the_form_does_not_show_is_kept_by_a_draft_in_the_browser() -> None:
+    restored = draft_of(TEMPLATE, SOURCES).restored(draft_of(TEMPLATE, SOURCES).snapshot())
+    assert parse_template(restored.text(), "template", "tpl-1", SOURCES, KnownNames()) == TEMPLATE
+
+
+def test_a_form_names_the_work_whose_engine_there_is_not() -> None:
+    draft = draft_of(TEMPLATE, SOURCES)
+    with pytest.raises(YamlProblem) as told:
+        parse_template(draft.text(), "template", "tpl-1", SOURCES, KnownNames(engines=["scripted"]))
+    assert [wrong.path[:2] for wrong in told.value.wrong] == [("works", 0), ("works", 2)]
 
 
 def test_a_form_that_is_not_filled_in_is_written_down_and_its_mistakes_are_told() -> None:

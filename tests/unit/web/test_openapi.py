@@ -79,3 +79,14 @@ def test_an_example_is_made_of_the_examples_of_its_parts() -> None:
 def test_an_example_of_what_contains_itself_ends() -> None:
     node = {"type": "object", "properties": {"next": {"$ref": "#/components/schemas/Node"}}}
     assert "next" in SchemaExamples({"Node": node}).of({"$ref": "#/components/schemas/Node"})
+
+
+def test_a_model_of_a_plan_has_a_schema_for_requests_and_one_for_responses() -> None:
+    schemas = document()["components"]["schemas"]
+    for name in ("Template", "Work", "Task", "GitRef", "McpServerRef"):
+        body, shown = schemas[f"{name}Body"], schemas[f"{name}Fields"]
+        assert (body["title"], shown["title"]) == (f"{name}Body", f"{name}Fields")
+        assert body["properties"].keys() == shown["properties"].keys()
+    assert not [name for name in schemas if "-" in name]
+    assert schemas["WorkBody"]["properties"]["tasks"]["items"]["$ref"].endswith("/TaskBody")
+    assert schemas["WorkFields"]["properties"]["tasks"]["items"]["$ref"].endswith("/TaskFields")

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kingdom.workflow.domain.plan import PlanEditor, SetGitRefs, SetMcpServerRefs, work_from
+from kingdom.workflow.domain.plan import PlanEditor, SetGitRefs, SetMcpServerRefs, plan_of, work_from
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Workflow, WorkflowTemplate
 from kingdom.workflow.errors import NotModifiable
-from kingdom.workflow.templates import plan_changes, plan_of
+from kingdom.workflow.templates import plan_changes
 
 NUMBERS = itertools.count(1)
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kingdom.base.yamlfile import YamlProblem
+from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, WorkflowTemplate, check_plan
 from kingdom.workflow.errors import InvalidPlan
@@ -138,10 +139,12 @@ def test_any_template_survives_being_written_and_read(data: st.DataObject) -> No
             model=data.draw(st.sampled_from([None, "1e3", "no", "~", "0x1f", "12:30:00"])),
             after=tuple(names[at - 1 : at]),
             pause_after=data.draw(st.booleans()),
+            continues=data.draw(st.sampled_from([None, *names[:at]])),
         )
         for at, name in enumerate(names)
     )
-    template = WorkflowTemplate("tpl-1", "t", works, description=data.draw(TEXTS))
+    land = data.draw(st.none() | st.builds(LandPlan, st.sampled_from(["push", "pull-request"]), title=st.just("t")))
+    template = WorkflowTemplate("tpl-1", "t", works, description=data.draw(TEXTS), land=land)
     assert parsed(write_template(template, SOURCES)) == template
 
 

@@ -126,7 +126,7 @@ def parse_assignments(given: Sequence[str], option: str, *, nested: bool) -> dic
 
 def check_new_name(name: str, taken: Sequence[str], what: str) -> None:
     """Raise an error for a name that is invalid or taken: users and templates identify things by name."""
-    from kingdom.workflow.template_file import checked_name
+    from kingdom.workflow.plan_model import checked_name
 
     try:
         checked_name(name)

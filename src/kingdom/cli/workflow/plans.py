@@ -283,7 +283,8 @@ def modify(
 async def plan_text(store: WorkflowStore, word: str) -> tuple[Workflow, str]:
     """Return the workflow and its plan as YAML."""
     from kingdom.cli.workflow.names import find_workflow
-    from kingdom.workflow.templates import plan_of, read_source_ids, write_template
+    from kingdom.workflow.domain.plan import plan_of
+    from kingdom.workflow.templates import read_source_ids, write_template
 
     sources = await read_source_ids(store)
     async with store.reading() as tx:

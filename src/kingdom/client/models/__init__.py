@@ -54,6 +54,7 @@ from kingdom.client.models.requests import ReorderWorksChange as ReorderWorksCha
 from kingdom.client.models.requests import RoleState as RoleState
 from kingdom.client.models.requests import SetDetailsChange as SetDetailsChange
 from kingdom.client.models.requests import SetGitRefsChange as SetGitRefsChange
+from kingdom.client.models.requests import SetLandPlanChange as SetLandPlanChange
 from kingdom.client.models.requests import SetMcpServerRefsChange as SetMcpServerRefsChange
 from kingdom.client.models.requests import TaskBody as TaskBody
 from kingdom.client.models.requests import TaskFields as TaskFields

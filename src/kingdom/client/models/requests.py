@@ -140,6 +140,13 @@ class SetGitRefsChange(TypedDict):
     gitRefs: list[GitRefBody]
 
 
+class SetLandPlanChange(TypedDict):
+    """Change how the workflow is landed when it is completed."""
+
+    type: Literal["setLandPlan"]
+    land: LandFields | None
+
+
 class SetMcpServerRefsChange(TypedDict):
     """Replace the MCP servers of the workflow; effective for works that start later."""
 
@@ -247,6 +254,7 @@ class WorkValues(TypedDict):
     after: NotRequired[list[str] | None]
     merge: NotRequired[bool | None]
     pauseAfter: NotRequired[bool | None]
+    continues: NotRequired[str | None]
 
 
 class YamlText(TypedDict):

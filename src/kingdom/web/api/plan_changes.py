@@ -2,169 +2,102 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, create_model
 
 from kingdom.web.api.templates import YamlText
-from kingdom.web.api.workflow_models import (
-    Description,
-    EngineName,
-    GitRefBody,
-    IdText,
-    ListPosition,
-    McpServerRefBody,
-    ModelName,
-    Name,
-    Outline,
-    QueryText,
-    RetryCount,
-    TaskBody,
-    Variables,
-    WorkBody,
-    WorkflowId,
-    Yaml,
-    error_prefix,
-    workflow_router,
-)
-from kingdom.web.api.workflows import check_refs
+from kingdom.web.api.workflow_models import WorkflowId, Yaml, error_prefix, workflow_router
+from kingdom.web.api.workflows import check_land, check_refs
 from kingdom.web.context import Context, WebContext
 from kingdom.web.envelope import ApiError, ApiModel, Ok, ok
 from kingdom.web.views import templates, workflows
 from kingdom.web.views.redaction import restore_ref_secrets, restore_secrets
-from kingdom.web.views.templates import EXAMPLE_YAML, git_refs, mcp_refs, task_definition, work_definition
+from kingdom.web.views.templates import EXAMPLE_YAML
 from kingdom.web.views.workflow_state import find_workflow, workflow_state
 from kingdom.web.views.workflows import WorkflowFull
 from kingdom.workflow import usecases
-from kingdom.workflow.domain import plan as domain
+from kingdom.workflow.domain.plan import (
+    AddWork,
+    Change,
+    SetGitRefs,
+    SetLandPlan,
+    SetMcpServerRefs,
+    UpdateTask,
+    UpdateWork,
+    plan_of,
+)
 from kingdom.workflow.domain.resources import McpServerRef
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import Workflow
-from kingdom.workflow.templates import plan_changes, plan_of
+from kingdom.workflow.plan_model import (
+    Description,
+    GitRefs,
+    IdText,
+    LandFields,
+    McpServerRefs,
+    Name,
+    PlanModel,
+    TaskFields,
+    WorkFields,
+    to_domain,
+    values_of,
+)
+from kingdom.workflow.templates import plan_changes
 
 router = workflow_router("workflows", "workflows")
 
 
-class TaskValues(ApiModel):
-    """New values of a task; omitted fields are unchanged."""
-
-    name: Name | None = None
-    query: QueryText | None = None
-    outline: Outline | None = None
-    retries: RetryCount | None = None
+# ── Changes, as JSON ──
 
 
-class WorkValues(ApiModel):
-    """New values of a work; omitted fields are unchanged."""
-
-    name: Name | None = None
-    engine: EngineName | None = None
-    model: ModelName | None = Field(default=None, description="null: the engine's default model.")
-    engine_options: Variables | None = None
-    mcp_server_refs: Annotated[list[McpServerRefBody], Field(max_length=20)] | None = None
-    after: Annotated[list[Name], Field(max_length=50)] | None = None
-    merge: bool | None = None
-    pause_after: bool | None = None
-
-
-class AddTaskChange(ApiModel):
-    """Add a task to a work, at position `at` (default: the end)."""
-
-    type: Literal["addTask"]
-    work_id: IdText
-    task: TaskBody
-    at: ListPosition | None = None
+_Ids: TypeAlias = Annotated[list[IdText], Field(max_length=100)]
+_FIELDS: Final[Mapping[str, Any]] = {
+    "work_id": IdText,
+    "task_id": IdText,
+    "work_ids": _Ids,
+    "task_ids": _Ids,
+    "at": Annotated[int, Field(ge=0, le=10_000)] | None,
+    "task": TaskFields,
+    "work": WorkFields,
+    "git_refs": GitRefs,
+    "mcp_server_refs": McpServerRefs,
+    "name": Name,
+    "description": Description,
+    "land": LandFields | None,
+}
 
 
-class RemoveTaskChange(ApiModel):
-    """Remove a task."""
-
-    type: Literal["removeTask"]
-    task_id: IdText
+_VALUES: Final[Mapping[type, Any]] = {UpdateTask: values_of(TaskFields), UpdateWork: values_of(WorkFields, "tasks")}
 
 
-class UpdateTaskChange(ApiModel):
-    """Change the values of a task."""
-
-    type: Literal["updateTask"]
-    task_id: IdText
-    values: TaskValues
-
-
-class ReorderTasksChange(ApiModel):
-    """Reorder the tasks of a work. List all tasks that have not started."""
-
-    type: Literal["reorderTasks"]
-    work_id: IdText
-    task_ids: Annotated[list[IdText], Field(max_length=100)]
+def _form_of(change: type) -> Any:
+    """Return the model of a change of the domain: its fields, with the limits of a request."""
+    name = change.__name__
+    given: dict[str, Any] = {
+        field.name: (_FIELDS.get(field.name) or _VALUES[change], ... if field.default is MISSING else field.default)
+        for field in fields(change)
+    }
+    kind: Any = Literal[name[0].lower() + name[1:]]
+    made = create_model(f"{name}Change", __base__=PlanModel, __doc__=change.__doc__, type=(kind, ...), **given)
+    made.domain_class = change
+    return made
 
 
-class AddWorkChange(ApiModel):
-    """Add a work, at position `at` (default: the end)."""
-
-    type: Literal["addWork"]
-    work: WorkBody
-    at: ListPosition | None = None
-
-
-class RemoveWorkChange(ApiModel):
-    """Remove a work."""
-
-    type: Literal["removeWork"]
-    work_id: IdText
+_NULLABLE: Final = {name for name, field in WorkFields.model_fields.items() if field.default is None}
+if TYPE_CHECKING:
+    PlanChange: TypeAlias = Change
+else:
+    PlanChange = Annotated[
+        reduce(or_, map(_form_of, get_args(Change))), Field(discriminator="type"), AfterValidator(to_domain)
+    ]
 
 
-class UpdateWorkChange(ApiModel):
-    """Change the values of a work."""
-
-    type: Literal["updateWork"]
-    work_id: IdText
-    values: WorkValues
-
-
-class ReorderWorksChange(ApiModel):
-    """Reorder the works. List all works that have not started."""
-
-    type: Literal["reorderWorks"]
-    work_ids: Annotated[list[IdText], Field(max_length=100)]
-
-
-class SetGitRefsChange(ApiModel):
-    """Replace the repositories of the workflow."""
-
-    type: Literal["setGitRefs"]
-    git_refs: Annotated[list[GitRefBody], Field(max_length=20)]
-
-
-class SetDetailsChange(ApiModel):
-    """Change the name and the description."""
-
-    type: Literal["setDetails"]
-    name: Name
-    description: Description = ""
-
-
-class SetMcpServerRefsChange(ApiModel):
-    """Replace the MCP servers of the workflow; effective for works that start later."""
-
-    type: Literal["setMcpServerRefs"]
-    mcp_server_refs: Annotated[list[McpServerRefBody], Field(max_length=20)]
-
-
-PlanChange: TypeAlias = Annotated[
-    AddTaskChange
-    | RemoveTaskChange
-    | UpdateTaskChange
-    | ReorderTasksChange
-    | AddWorkChange
-    | RemoveWorkChange
-    | UpdateWorkChange
-    | ReorderWorksChange
-    | SetGitRefsChange
-    | SetMcpServerRefsChange
-    | SetDetailsChange,
-    Field(discriminator="type"),
-]
+# ── Operations ──
 
 
 class ModifyBody(ApiModel):
@@ -194,7 +127,7 @@ async def modify_workflow(context: Context, workflow_id: WorkflowId, body: Modif
     """Change the part of the plan that has not started. 409 MOD_NOT_NOW unless CREATED, READY, PAUSED or FAILED."""
     workflow, works = await _read(context, workflow_id)
     workflow.check_modifiable()
-    changes = [await _domain_change(context, change, workflow, works) for change in body.changes]
+    changes = [await _checked(context, change, workflow, works) for change in body.changes]
     with error_prefix("MOD"):
         await usecases.modify_workflow(context.parts, workflow_id, changes)
     return ok(await workflows.read_workflow(context, workflow_id))
@@ -225,55 +158,34 @@ async def _read(context: WebContext, workflow_id: str) -> tuple[Workflow, list[W
         return await find_workflow(tx, workflow_id), await tx.works.of_workflow(workflow_id)
 
 
-async def _domain_change(context: WebContext, change: Any, workflow: Workflow, works: list[Work]) -> domain.Change:
-    """Check the references of a change and convert it to the domain's form."""
+async def _checked(context: WebContext, change: Change, workflow: Workflow, works: list[Work]) -> Change:
+    """Check what a change refers to, and restore hidden values."""
     match change:
-        case AddTaskChange():
-            return domain.AddTask(change.work_id, task_definition(change.task), change.at)
-        case RemoveTaskChange():
-            return domain.RemoveTask(change.task_id)
-        case UpdateTaskChange():
-            return domain.UpdateTask(change.task_id, _given_values(change.values))
-        case ReorderTasksChange():
-            return domain.ReorderTasks(change.work_id, tuple(change.task_ids))
-        case AddWorkChange():
-            work = work_definition(change.work)
-            _check_engine(context, work.engine)
-            await _checked_refs(context, work.mcp_server_refs, ())
-            return domain.AddWork(work, change.at)
-        case RemoveWorkChange():
-            return domain.RemoveWork(change.work_id)
-        case UpdateWorkChange():
-            return await _update_work(context, change, works)
-        case ReorderWorksChange():
-            return domain.ReorderWorks(tuple(change.work_ids))
-        case SetDetailsChange():
-            return domain.SetDetails(change.name, change.description)
-        case SetGitRefsChange():
-            refs = git_refs(change.git_refs)
-            await check_refs(context, refs, ())
-            return domain.SetGitRefs(refs)
-        case _:
-            wanted = mcp_refs(change.mcp_server_refs)
-            return domain.SetMcpServerRefs(await _checked_refs(context, wanted, workflow.mcp_server_refs))
+        case AddWork():
+            _check_engine(context, change.work.engine)
+            await _checked_refs(context, change.work.mcp_server_refs, ())
+        case UpdateTask():
+            _check_values(change.values)
+        case UpdateWork():
+            _check_values(change.values)
+            if "engine" in change.values:
+                _check_engine(context, change.values["engine"])
+            if "mcp_server_refs" in change.values:
+                before = next((work.mcp_server_refs for work in works if work.id == change.work_id), ())
+                refs = await _checked_refs(context, change.values["mcp_server_refs"], before)
+                return UpdateWork(change.work_id, {**change.values, "mcp_server_refs": refs})
+        case SetGitRefs():
+            await check_refs(context, change.git_refs, ())
+        case SetMcpServerRefs():
+            return SetMcpServerRefs(await _checked_refs(context, change.mcp_server_refs, workflow.mcp_server_refs))
+        case SetLandPlan():
+            check_land(change.land)
+    return change
 
 
-async def _update_work(context: WebContext, change: UpdateWorkChange, works: list[Work]) -> domain.UpdateWork:
-    values = _given_values(change.values)
-    if change.values.engine is not None:
-        _check_engine(context, change.values.engine)
-    if change.values.mcp_server_refs is not None:
-        before = next((work.mcp_server_refs for work in works if work.id == change.work_id), ())
-        values["mcp_server_refs"] = await _checked_refs(context, mcp_refs(change.values.mcp_server_refs), before)
-    return domain.UpdateWork(change.work_id, values)
-
-
-def _given_values(values: TaskValues | WorkValues) -> dict[str, Any]:
-    """Return the given values. Only `model` may be null."""
-    given = values.model_dump(exclude_unset=True)
-    if nothing := [name for name, value in given.items() if value is None and name != "model"]:
+def _check_values(values: Mapping[str, Any]) -> None:
+    if nothing := [name for name, value in values.items() if value is None and name not in _NULLABLE]:
         raise ApiError(422, "MOD_INVALID", f"values.{nothing[0]} is null: omit it to leave it unchanged")
-    return given
 
 
 async def _checked_refs(

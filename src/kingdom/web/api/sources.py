@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from kingdom.gitops import InvalidInput
 from kingdom.gitops.names import check_url
-from kingdom.web.api.workflow_models import ID_PATTERN, Deleted, EnvValue, SourceName, error_prefix, workflow_router
+from kingdom.web.api.workflow_models import Deleted, SourceName, error_prefix, workflow_router
 from kingdom.web.context import Context
 from kingdom.web.envelope import ApiError, ApiModel, Cursor, Limit, Ok, Page, ok
 from kingdom.web.views import sources
@@ -19,6 +19,7 @@ from kingdom.web.views.redaction import HIDDEN, refuse_secrets
 from kingdom.web.views.sources import GitInfo, McpServerInfo
 from kingdom.web.views.workflow_state import workflow_state
 from kingdom.workflow import usecases
+from kingdom.workflow.plan_model import ID_PATTERN, EnvValue
 from kingdom.workflow.templates import read_source_ids
 
 # ── /api/gits ──

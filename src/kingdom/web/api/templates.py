@@ -7,15 +7,7 @@ from typing import Annotated, TypeAlias
 from fastapi import Path
 from pydantic import Field, model_validator
 
-from kingdom.web.api.workflow_models import (
-    ID_PATTERN,
-    Deleted,
-    NameSearch,
-    TemplateBody,
-    Yaml,
-    error_prefix,
-    workflow_router,
-)
+from kingdom.web.api.workflow_models import Deleted, NameSearch, Yaml, error_prefix, workflow_router
 from kingdom.web.context import Context, WebContext
 from kingdom.web.envelope import ApiError, ApiModel, Cursor, Limit, Ok, Page, ok
 from kingdom.web.views import templates
@@ -24,6 +16,7 @@ from kingdom.web.views.templates import EXAMPLE_YAML, ConvertedTemplate, Templat
 from kingdom.web.views.workflow_state import workflow_state
 from kingdom.workflow import usecases
 from kingdom.workflow.domain.workflow import WorkflowTemplate
+from kingdom.workflow.plan_model import ID_PATTERN, TemplateFields
 from kingdom.workflow.templates import MAX_NAMES
 
 router = workflow_router("workflow-templates", "templates")
@@ -48,7 +41,7 @@ class ConvertBody(ApiModel):
     """A template as YAML or as fields."""
 
     yaml: Yaml | None = Field(default=None, examples=[EXAMPLE_YAML])
-    fields: TemplateBody | None = None
+    fields: TemplateFields | None = None
 
     @model_validator(mode="after")
     def _one_of_them(self) -> ConvertBody:
@@ -66,7 +59,7 @@ async def list_templates(
 
 
 @router.post("", status_code=201, summary="Create a template")
-async def create_template(context: Context, body: TemplateBody) -> Ok[Template]:
+async def create_template(context: Context, body: TemplateFields) -> Ok[Template]:
     """422 TPL_INVALID: details lists every problem. 409 TPL_NAME_TAKEN: the name exists."""
     return await _create(context, await templates.from_fields(context, body, context.parts.ids.new("tpl")))
 
@@ -96,7 +89,7 @@ async def get_template_yaml(context: Context, template_id: TemplateId) -> Ok[Yam
 
 
 @router.put("/{templateId}", summary="Update a template")
-async def update_template(context: Context, template_id: TemplateId, body: TemplateBody) -> Ok[Template]:
+async def update_template(context: Context, template_id: TemplateId, body: TemplateFields) -> Ok[Template]:
     """Existing workflows are not changed."""
     return await _update(context, await templates.from_fields(context, body, template_id))
 

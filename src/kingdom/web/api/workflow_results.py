@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 
 from fastapi import Path, Query
 
-from kingdom.web.api.workflow_models import ID_PATTERN, WorkflowId, error_prefix, workflow_router
+from kingdom.web.api.workflow_models import WorkflowId, error_prefix, workflow_router
 from kingdom.web.context import Context
 from kingdom.web.envelope import Cursor, Limit, Ok, Page, ok
 from kingdom.web.views import checkpoints, pull_requests, rescues, workflow_output, workflows
@@ -15,6 +15,7 @@ from kingdom.web.views.pull_requests import PullRequestInfo
 from kingdom.web.views.rescues import RescueInfo, RestoredRescue
 from kingdom.web.views.workflow_output import AgentOutput, ReportInfo, ReportSummary, WorkflowUsage
 from kingdom.web.views.workflows import WorkflowEvent
+from kingdom.workflow.plan_model import ID_PATTERN
 
 router = workflow_router("workflows", "workflows")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from fastapi import Query
 from pydantic import Field, model_validator
@@ -13,14 +13,8 @@ from kingdom.web.api.court_models import SinceQuery, UntilQuery
 from kingdom.web.api.templates import check_name
 from kingdom.web.api.workflow_models import (
     Deleted,
-    Description,
-    GitRefBody,
-    IdText,
     IssueKey,
-    McpServerRefBody,
-    Name,
     NameSearch,
-    Variables,
     WorkflowId,
     WorkflowSortQuery,
     error_prefix,
@@ -31,14 +25,26 @@ from kingdom.web.envelope import ApiError, ApiModel, Cursor, Limit, Ok, Page, ok
 from kingdom.web.views import templates, workflows
 from kingdom.web.views.documents import epoch_seconds_of
 from kingdom.web.views.redaction import restore_ref_secrets
-from kingdom.web.views.templates import LandFields, Template, git_refs, mcp_refs
+from kingdom.web.views.templates import Template
 from kingdom.web.views.workflow_state import find_checkpoint, find_workflow, workflow_state
 from kingdom.web.views.workflows import WorkflowAction, WorkflowFull, WorkflowSummary, allowed_actions
 from kingdom.workflow import usecases
 from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import WorkflowStatus
+from kingdom.workflow.domain.workflow import OnFailure
 from kingdom.workflow.errors import IllegalTransition
+from kingdom.workflow.plan_model import (
+    Description,
+    GitRefs,
+    IdText,
+    LandFields,
+    McpServerRefs,
+    Name,
+    Variables,
+    checked_land_text,
+    to_domain,
+)
 from kingdom.workflow.usecases.follow_up import follow_up_name
 from kingdom.workflow.usecases.lifecycle import FIRST_POINT
 
@@ -57,9 +63,9 @@ class WorkflowBody(ApiModel):
         description="Values of the variables in queries, such as `{{ issue.title }}`.",
         examples=[{"issue": {"title": "x"}}],
     )
-    git_refs: Annotated[list[GitRefBody], Field(max_length=20)] | None = None
-    mcp_server_refs: Annotated[list[McpServerRefBody], Field(max_length=20)] | None = None
-    on_failure: Literal["pause", "fail"] | None = Field(
+    git_refs: GitRefs | None = None
+    mcp_server_refs: McpServerRefs | None = None
+    on_failure: OnFailure | None = Field(
         default=None, description="Whether the workflow pauses or fails when a task has failed permanently."
     )
 
@@ -107,10 +113,9 @@ async def create_workflow(context: Context, body: WorkflowBody) -> Ok[WorkflowFu
     404 or 422: an unknown template, repository or MCP server.
     """
     template = await templates.find_template(context, body.template_id)
-    gits = None if body.git_refs is None else git_refs(body.git_refs)
-    servers = None
-    if body.mcp_server_refs is not None:
-        servers = restore_ref_secrets(mcp_refs(body.mcp_server_refs), template.mcp_server_refs)
+    gits, servers = to_domain(body.git_refs), to_domain(body.mcp_server_refs)
+    if servers is not None:
+        servers = restore_ref_secrets(servers, template.mcp_server_refs)
     await check_refs(context, gits or (), servers or ())
     with error_prefix("WFL"):
         workflow_id = await usecases.create_workflow(
@@ -159,6 +164,16 @@ async def check_refs(
         for at, server in enumerate(mcp_server_refs):
             if await tx.mcp_servers.find(server.mcp_server_id) is None:
                 raise ApiError(422, "MCP_NOT_FOUND", f"mcpServerRefs.{at}: no MCP server {server.mcp_server_id!r}")
+
+
+def check_land(plan: LandPlan | None) -> None:
+    """Raise when a text of a plan to land is not a template."""
+    for name in ("branch", "title", "body"):
+        if (text := getattr(plan, name, None)) is not None:
+            try:
+                checked_land_text(text)
+            except ValueError as error:
+                raise ApiError(422, "TPL_INVALID", f"land.{name}: {error}") from error
 
 
 # ── Lifecycle ──
@@ -333,10 +348,9 @@ async def land_workflow(context: Context, workflow_id: WorkflowId, body: LandBod
     Without a body, it is landed as its template says. 409: it runs, or a remote refuses it.
     """
     await _check_allowed(context, workflow_id, "land", "landed")
-    plan = None if body is None else LandPlan(**body.model_dump(exclude={"git_id", "base"}))
     given = {} if body is None else {"only": body.git_id, "base": body.base}
     with error_prefix("WFL"):
-        await workflow_state(context).lander(context.parts.store).land(workflow_id, plan, **given)
+        await workflow_state(context).lander(context.parts.store).land(workflow_id, to_domain(body), **given)
     return ok(await workflows.read_workflow(context, workflow_id))
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from kingdom.base.yamlfile import YamlProblem
 from kingdom.web.envelope import ApiError, ApiModel, Page, cursor_id, cursor_of, not_found
-from kingdom.web.views.redaction import shown_env, shown_template
+from kingdom.web.views.redaction import shown_template
 from kingdom.web.views.workflow_state import workflow_state
-from kingdom.workflow.domain.landing import LandPlan
-from kingdom.workflow.domain.resources import GitRef, McpServerRef
-from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, WorkflowTemplate
+from kingdom.workflow.domain.workflow import WorkflowTemplate, check_plan
 from kingdom.workflow.errors import InvalidPlan
+from kingdom.workflow.plan_model import TemplateFields, from_domain
 from kingdom.workflow.template_file import KnownNames
 from kingdom.workflow.templates import MAX_NAMES, parse_template, read_source_ids, write_template
 
@@ -35,75 +33,6 @@ works:
 """
 _UNSAVED_ID = "tpl-new"  # id of a template that is not stored
 _YAML_NAME = "template"  # precedes line numbers in error messages
-
-
-class GitRefFields(ApiModel):
-    """Reference to a repository."""
-
-    git_id: str = Field(examples=["git-0198c2d0"])
-    base: str | None = Field(default=None, description="Branch to start from; null: the default branch.")
-
-
-class McpServerRefFields(ApiModel):
-    """Reference to an MCP server, with environment overrides."""
-
-    mcp_server_id: str = Field(examples=["mcp-0198c2d1"])
-    env: dict[str, str] = Field(
-        default_factory=dict,
-        description="Overrides the server's variables. `***` is a hidden value; sent back, the value is kept.",
-        examples=[{"TRACKER_TOKEN": "${TRACKER_TOKEN}"}],
-    )
-
-
-class TaskFields(ApiModel):
-    """A task in a plan."""
-
-    name: str = Field(examples=["task-1"])
-    query: str = Field(examples=["Fix {{ issue.key }}."])
-    outline: list[str] = Field(default_factory=list, examples=[["Cause", "Change"]])
-    retries: int = Field(default=1)
-
-
-class WorkFields(ApiModel):
-    """A work in a plan."""
-
-    name: str = Field(examples=["fix"])
-    tasks: list[TaskFields]
-    engine: str = Field(default="claude")
-    model: str | None = None
-    engine_options: dict[str, Any] = Field(default_factory=dict)
-    mcp_server_refs: list[McpServerRefFields] = Field(default_factory=list)
-    after: list[str] = Field(
-        default_factory=list, description="Names of the works it waits for; empty: all works before it."
-    )
-    merge: bool = False
-    pause_after: bool = False
-    continues: str | None = Field(default=None, description="Name of a work whose conversation it goes on with.")
-
-
-class LandFields(ApiModel):
-    """What happens with the result when a workflow is completed."""
-
-    how: Literal["pull-request", "push"] = "pull-request"
-    squash: Literal["work", "all", "none"] = Field(
-        default="work", description="One commit for each work, one for everything, or the branch as it is."
-    )
-    branch: str | None = Field(default=None, description="Default: made from the issue key and the name.")
-    title: str | None = Field(default=None, description="A template; default: the issue key and the topic.")
-    body: str | None = Field(default=None, description="A template; default: what each work reports.")
-    draft: bool = False
-
-
-class TemplateFields(ApiModel):
-    """Fields of a template."""
-
-    name: str = Field(examples=["fix"])
-    description: str = ""
-    git_refs: list[GitRefFields] = Field(default_factory=list)
-    mcp_server_refs: list[McpServerRefFields] = Field(default_factory=list)
-    on_failure: Literal["pause", "fail"] = "pause"
-    land: LandFields | None = None
-    works: list[WorkFields]
 
 
 class Template(TemplateFields):
@@ -156,7 +85,8 @@ async def list_templates(
 async def read_template(context: WebContext, template_id: str) -> Template:
     """Fields of a template."""
     found = await find_template(context, template_id)
-    return Template(**fields_of(found).model_dump(), id=found.id, version=found.version)
+    made: Template = from_domain(shown_template(found), Template)
+    return made
 
 
 async def read_yaml(context: WebContext, template_id: str) -> str:
@@ -178,8 +108,8 @@ async def convert(
     context: WebContext, *, yaml: str | None = None, fields: TemplateFields | None = None
 ) -> ConvertedTemplate:
     """Return a template in both forms. Raises :class:`ApiError` 422 TPL_INVALID with all problems."""
-    template = await (from_yaml(context, yaml) if fields is None else from_fields(context, fields))
-    return ConvertedTemplate(fields=fields_of(template), yaml=await _to_yaml(context, shown_template(template)))
+    template = shown_template(await (from_yaml(context, yaml) if fields is None else from_fields(context, fields)))
+    return ConvertedTemplate(fields=from_domain(template, TemplateFields), yaml=await _to_yaml(context, template))
 
 
 async def from_yaml(context: WebContext, yaml: str | None, template_id: str = _UNSAVED_ID) -> WorkflowTemplate:
@@ -195,22 +125,13 @@ async def from_yaml(context: WebContext, yaml: str | None, template_id: str = _U
 async def from_fields(context: WebContext, fields: TemplateFields, template_id: str = _UNSAVED_ID) -> WorkflowTemplate:
     """Create a template from fields, validated by the same rules as YAML."""
     try:
-        template = WorkflowTemplate(
-            template_id,
-            fields.name,
-            tuple(work_definition(work) for work in fields.works),
-            fields.description,
-            git_refs(fields.git_refs),
-            mcp_refs(fields.mcp_server_refs),
-            fields.on_failure,
-            None if fields.land is None else LandPlan(**fields.land.model_dump()),
-        )
+        check_plan((work.name, tuple(work.after)) for work in fields.works)
     except InvalidPlan as error:
         raise invalid_template([str(error)]) from error
-    return await from_yaml(context, await _to_yaml(context, template), template_id)
+    return await from_yaml(context, await _to_yaml(context, fields), template_id)
 
 
-async def _to_yaml(context: WebContext, template: WorkflowTemplate) -> str:
+async def _to_yaml(context: WebContext, template: WorkflowTemplate | TemplateFields) -> str:
     """Write a template as YAML, in a thread because a large one takes seconds."""
     return await asyncio.to_thread(write_template, template, await read_source_ids(context.parts.store))
 
@@ -218,65 +139,3 @@ async def _to_yaml(context: WebContext, template: WorkflowTemplate) -> str:
 def invalid_template(problems: Sequence[str]) -> ApiError:
     """Return the error for an invalid template."""
     return ApiError(422, "TPL_INVALID", f"the template is not valid: {problems[0]}", list(problems))
-
-
-def fields_of(template: WorkflowTemplate) -> TemplateFields:
-    """Return the fields of a template, with secrets hidden."""
-    return TemplateFields(
-        name=template.name,
-        description=template.description,
-        git_refs=[GitRefFields(git_id=ref.git_id, base=ref.base) for ref in template.git_refs],
-        mcp_server_refs=_shown_refs(template.mcp_server_refs),
-        on_failure=template.on_failure,
-        land=None if template.land is None else LandFields(**asdict(template.land)),
-        works=[_work_fields(work) for work in template.works],
-    )
-
-
-def git_refs(fields: Sequence[GitRefFields]) -> tuple[GitRef, ...]:
-    return tuple(GitRef(ref.git_id, ref.base) for ref in fields)
-
-
-def mcp_refs(fields: Sequence[McpServerRefFields]) -> tuple[McpServerRef, ...]:
-    return tuple(McpServerRef(ref.mcp_server_id, dict(ref.env)) for ref in fields)
-
-
-def work_definition(work: WorkFields) -> WorkDefinition:
-    return WorkDefinition(
-        work.name,
-        tuple(task_definition(task) for task in work.tasks),
-        work.engine,
-        work.model,
-        dict(work.engine_options),
-        mcp_refs(work.mcp_server_refs),
-        tuple(work.after),
-        work.merge,
-        work.pause_after,
-        work.continues,
-    )
-
-
-def task_definition(task: TaskFields) -> TaskDefinition:
-    return TaskDefinition(task.name, task.query, tuple(task.outline), task.retries)
-
-
-def _work_fields(work: WorkDefinition) -> WorkFields:
-    return WorkFields(
-        name=work.name,
-        tasks=[
-            TaskFields(name=task.name, query=task.query, outline=list(task.outline), retries=task.retries)
-            for task in work.tasks
-        ],
-        engine=work.engine,
-        model=work.model,
-        engine_options=dict(work.engine_options),
-        mcp_server_refs=_shown_refs(work.mcp_server_refs),
-        after=list(work.after),
-        merge=work.merge,
-        pause_after=work.pause_after,
-        continues=work.continues,
-    )
-
-
-def _shown_refs(refs: Sequence[McpServerRef]) -> list[McpServerRefFields]:
-    return [McpServerRefFields(mcp_server_id=ref.mcp_server_id, env=shown_env(ref.env)) for ref in refs]

@@ -15,6 +15,7 @@ from kingdom.web.views.workflow_order import WorkflowOrder, sorted_page
 from kingdom.web.views.workflow_state import SummaryFacts, find_workflow, summary_facts, workflow_state
 from kingdom.workflow.agent_records import WorkflowCost
 from kingdom.workflow.context import id_at
+from kingdom.workflow.domain.plan import plan_of
 from kingdom.workflow.domain.statuses import (
     WORKFLOW_TRANSITIONS,
     AgentStatus,
@@ -25,9 +26,9 @@ from kingdom.workflow.domain.statuses import (
     WorkStatus,
     WorkTreeStatus,
 )
-from kingdom.workflow.domain.workflow import MODIFIABLE_STATUSES
+from kingdom.workflow.domain.workflow import MODIFIABLE_STATUSES, OnFailure
 from kingdom.workflow.overview import WorkflowOverview
-from kingdom.workflow.templates import plan_of, read_source_ids, write_template
+from kingdom.workflow.templates import read_source_ids, write_template
 from kingdom.workflow.usecases.follow_up import FOLLOW_UP_STATUSES
 from kingdom.workflow.usecases.lifecycle import BUSY_STATUSES, STARTABLE_STATUSES
 
@@ -150,7 +151,7 @@ class WorkflowFull(WorkflowSummary):
 
     description: str
     variables: dict[str, Any] = Field(examples=[{"issue": {"title": "Time-out"}}])
-    on_failure: Literal["pause", "fail"]
+    on_failure: OnFailure
     forked_from: str | None = Field(description="Checkpoint of another workflow from which it was forked.")
     mcp_servers: list[str] = Field(description="Ids of its MCP servers.")
     repositories: list[WorkTreeInfo]

@@ -60,7 +60,7 @@ Workflow `{{ workflow.name }}` (`{{ workflow.id }}`){% if issue.key %} for {{ is
 _environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
 
 
-class LandTextInvalid(WorkflowError):
+class LandTextInvalid(WorkflowError, ValueError):
     """A template of a title, a text or a branch that cannot be rendered."""
 
     code = "TPL_LAND"

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import ReportStatus, TaskStatus, WorkStatus
 from kingdom.workflow.domain.work import Task, Work
-from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, check_plan, check_tasks
+from kingdom.workflow.domain.workflow import (
+    TaskDefinition,
+    WorkDefinition,
+    Workflow,
+    WorkflowTemplate,
+    check_continues,
+    check_merge,
+    check_plan,
+    check_tasks,
+)
 from kingdom.workflow.errors import InvalidPlan, NotFound, NotModifiable
 
 
@@ -103,16 +112,15 @@ class WorkDependencies(Generic[W]):
 
 NewId: TypeAlias = Callable[[str], str]
 _OPEN_TASKS: Final = (TaskStatus.PENDING, TaskStatus.FAILED, TaskStatus.RUNNING)  # RUNNING: of a Work that was paused
-_OPEN_WORKS: Final = (WorkStatus.PENDING, WorkStatus.PAUSED, WorkStatus.WAITING, WorkStatus.FAILED)
-_TASK_FIELDS: Final = frozenset({"name", "query", "outline", "retries"})
-_WORK_FIELDS: Final = frozenset(
-    {"name", "engine", "model", "engine_options", "mcp_server_refs", "after", "merge", "pause_after", "continues"}
-)
+OPEN_WORKS: Final = (WorkStatus.PENDING, WorkStatus.PAUSED, WorkStatus.WAITING, WorkStatus.FAILED)
+_TASK_FIELDS: Final = frozenset(item.name for item in fields(TaskDefinition))
+_WORK_FIELDS: Final = frozenset(item.name for item in fields(WorkDefinition)) - {"tasks"}
+_LINKS: Final = frozenset({"after", "merge", "continues"})
 
 
 @dataclass(frozen=True, slots=True)
 class AddTask:
-    """Add a task to a Work at position ``at``, by default at the end."""
+    """Add a task to a work, at position `at` (default: the end)."""
 
     work_id: str
     task: TaskDefinition
@@ -128,7 +136,7 @@ class RemoveTask:
 
 @dataclass(frozen=True, slots=True)
 class UpdateTask:
-    """Change a task's name, query, outline or retries."""
+    """Change the values of a task."""
 
     task_id: str
     values: Mapping[str, Any]
@@ -136,7 +144,7 @@ class UpdateTask:
 
 @dataclass(frozen=True, slots=True)
 class ReorderTasks:
-    """Reorder the pending tasks of a Work; needs the ids of all of them."""
+    """Reorder the tasks of a work. List all tasks that have not started."""
 
     work_id: str
     task_ids: tuple[str, ...]
@@ -144,7 +152,7 @@ class ReorderTasks:
 
 @dataclass(frozen=True, slots=True)
 class AddWork:
-    """Add a Work at position ``at``, by default at the end."""
+    """Add a work, at position `at` (default: the end)."""
 
     work: WorkDefinition
     at: int | None = None
@@ -152,16 +160,14 @@ class AddWork:
 
 @dataclass(frozen=True, slots=True)
 class RemoveWork:
-    """Remove a Work."""
+    """Remove a work."""
 
     work_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateWork:
-    """Change a Work's name, engine, model, engine_options, mcp_server_refs, after, merge, pause_after or
-    continues.
-    """
+    """Change the values of a work."""
 
     work_id: str
     values: Mapping[str, Any]
@@ -169,38 +175,38 @@ class UpdateWork:
 
 @dataclass(frozen=True, slots=True)
 class ReorderWorks:
-    """Reorder the works that have not started; needs the ids of all of them."""
+    """Reorder the works. List all works that have not started."""
 
     work_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SetGitRefs:
-    """Replace the repositories."""
+    """Replace the repositories of the workflow."""
 
-    refs: tuple[GitRef, ...]
+    git_refs: tuple[GitRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SetMcpServerRefs:
-    """Replace the MCP servers, from the next Work on."""
+    """Replace the MCP servers of the workflow; effective for works that start later."""
 
-    refs: tuple[McpServerRef, ...]
+    mcp_server_refs: tuple[McpServerRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SetDetails:
-    """Change the name and the description of the workflow."""
+    """Change the name and the description."""
 
     name: str
-    description: str
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SetLandPlan:
     """Change how the workflow is landed when it is completed."""
 
-    plan: LandPlan | None
+    land: LandPlan | None
 
 
 PlanChange: TypeAlias = (
@@ -219,6 +225,7 @@ class PlanEditor:
     workflow_id: str
     new_id: NewId
     touched: set[str] = field(default_factory=set)  # ids of works to save
+    linked: set[str] = field(default_factory=set)  # ids of works that were given new links to others
     removed: list[Work] = field(default_factory=list)
 
     def apply(self, changes: Iterable[PlanChange]) -> None:
@@ -230,8 +237,12 @@ class PlanEditor:
                 work.sequence = sequence
                 self.touched.add(work.id)
         check_plan((work.name, work.after) for work in self.works)
+        names = [work.name for work in self.works]
         for work in self.works:
             check_tasks(work.name, work.tasks)
+            if work.id in self.linked:
+                check_merge(merge=work.merge, after=work.after)
+                check_continues(work.name, work.continues, names)
 
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -283,6 +294,7 @@ class PlanEditor:
             raise NotModifiable(f"a work can be put at {begun} to {len(self.works)}, not at {at}: what has begun stays")
         work = work_from(change.work, self.workflow_id, at, self.new_id)
         self.works.insert(at, work)
+        self.linked.add(work.id)
         self.touched.add(work.id)
 
     def remove_work(self, change: RemoveWork) -> None:
@@ -299,6 +311,8 @@ class PlanEditor:
             raise NotModifiable(f"work {work.name} has begun: its {min(late)} cannot be changed any more")
         for name, value in values.items():
             setattr(work, name, value)
+        if _LINKS & values.keys():
+            self.linked.add(work.id)
         self.touched.add(work.id)
 
     def reorder_works(self, change: ReorderWorks) -> None:
@@ -321,7 +335,7 @@ class PlanEditor:
 
     def _open_work(self, work_id: str) -> Work:
         work = self._work(work_id)
-        if work.status not in _OPEN_WORKS:
+        if work.status not in OPEN_WORKS:
             raise NotModifiable(f"work {work.name} ({work.id}) is {work.status} and cannot be changed any more")
         return work
 
@@ -361,42 +375,38 @@ _EDITORS: Final[dict[type, Callable[[PlanEditor, Any], None]]] = {
 
 def work_from(definition: WorkDefinition, workflow_id: str, sequence: int, new_id: NewId) -> Work:
     """Create a Work of a workflow from its definition."""
-    return Work(
-        new_id("work"),
-        workflow_id,
-        sequence,
-        definition.name,
-        [task_from(task, order, new_id) for order, task in enumerate(definition.tasks)],
-        definition.engine,
-        definition.model,
-        dict(definition.engine_options),
-        definition.mcp_server_refs,
-        definition.after,
-        definition.merge,
-        definition.pause_after,
-        definition.continues,
-    )
+    tasks = [task_from(task, order, new_id) for order, task in enumerate(definition.tasks)]
+    values = _values(definition, _WORK_FIELDS) | {"engine_options": dict(definition.engine_options)}
+    return Work(new_id("work"), workflow_id, sequence, tasks=tasks, **values)
 
 
 def task_from(definition: TaskDefinition, order: int, new_id: NewId) -> Task:
     """Create a task of a Work from its definition."""
-    return Task(new_id("task"), order, definition.name, definition.query, definition.outline, definition.retries)
+    return Task(new_id("task"), order, **_values(definition, _TASK_FIELDS))
 
 
 def definition_of(work: Work) -> WorkDefinition:
     """Return the plan of an existing Work."""
-    return WorkDefinition(
-        work.name,
-        tuple(TaskDefinition(task.name, task.query, task.outline, task.retries) for task in work.tasks),
-        work.engine,
-        work.model,
-        work.engine_options,
-        work.mcp_server_refs,
-        work.after,
-        work.merge,
-        work.pause_after,
-        work.continues,
+    tasks = tuple(TaskDefinition(**_values(task, _TASK_FIELDS)) for task in work.tasks)
+    return WorkDefinition(tasks=tasks, **_values(work, _WORK_FIELDS))
+
+
+def plan_of(workflow: Workflow, works: Iterable[Work]) -> WorkflowTemplate:
+    """Return the current plan of a workflow as a template."""
+    return WorkflowTemplate(
+        workflow.id,
+        workflow.name,
+        tuple(definition_of(work) for work in works),
+        workflow.description,
+        workflow.git_refs,
+        workflow.mcp_server_refs,
+        workflow.on_failure,
+        workflow.land,
     )
+
+
+def _values(item: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(item, name) for name in names}
 
 
 def continuing(last: Work, name: str, query: str) -> WorkDefinition:

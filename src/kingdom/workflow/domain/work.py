@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from kingdom.workflow.domain.resources import McpServerRef
 from kingdom.workflow.domain.statuses import (
@@ -21,6 +22,9 @@ from kingdom.workflow.domain.statuses import (
 )
 from kingdom.workflow.errors import IllegalTransition, NotFound
 
+DEFAULT_ENGINE: Final = "claude"
+DEFAULT_RETRIES: Final = 1
+
 
 @dataclass(slots=True)
 class Task:
@@ -31,7 +35,7 @@ class Task:
     name: str
     query: str  # may have variables: {{ issue.key }}
     outline: tuple[str, ...] = ()  # the sections of its report; none: no report
-    retries: int = 1  # of a failed query or report, before a person has to decide
+    retries: int = DEFAULT_RETRIES  # of a failed query or report, before a person has to decide
     status: TaskStatus = TaskStatus.PENDING
     query_status: QueryStatus = QueryStatus.PENDING
     report_status: ReportStatus = ReportStatus.NOT_REQUIRED
@@ -225,7 +229,7 @@ class Work:
     sequence: int
     name: str
     tasks: list[Task]
-    engine: str = "claude"
+    engine: str = DEFAULT_ENGINE
     model: str | None = None
     engine_options: Mapping[str, object] = field(default_factory=dict)
     mcp_server_refs: tuple[McpServerRef, ...] = ()

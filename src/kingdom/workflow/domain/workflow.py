@@ -18,9 +18,11 @@ from kingdom.workflow.domain.statuses import (
     WorkTreeStatus,
     check_transition,
 )
+from kingdom.workflow.domain.work import DEFAULT_ENGINE, DEFAULT_RETRIES
 from kingdom.workflow.errors import IllegalTransition, InvalidPlan, NotModifiable
 
 OnFailure = Literal["pause", "fail"]
+DEFAULT_ON_FAILURE: Final = "pause"
 START: Final = "start"  # in ``after``, if no Work has this name: wait for nothing
 
 
@@ -31,7 +33,7 @@ class TaskDefinition:
     name: str
     query: str
     outline: tuple[str, ...] = ()
-    retries: int = 1
+    retries: int = DEFAULT_RETRIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class WorkDefinition:
 
     name: str
     tasks: tuple[TaskDefinition, ...]
-    engine: str = "claude"
+    engine: str = DEFAULT_ENGINE
     model: str | None = None
     engine_options: Mapping[str, object] = field(default_factory=dict)
     mcp_server_refs: tuple[McpServerRef, ...] = ()
@@ -60,7 +62,7 @@ class WorkflowTemplate:
     description: str = ""
     git_refs: tuple[GitRef, ...] = ()
     mcp_server_refs: tuple[McpServerRef, ...] = ()
-    on_failure: OnFailure = "pause"
+    on_failure: OnFailure = DEFAULT_ON_FAILURE
     land: LandPlan | None = None  # how its workflows are landed when they are completed; None: by hand
     version: int = 0
 
@@ -81,6 +83,20 @@ class WorkflowTemplate:
         self.mcp_server_refs = _without(self.mcp_server_refs, server_id)
         self.works = tuple(_work_without(work, server_id) for work in self.works)
         return (self.mcp_server_refs, self.works) != before
+
+
+def check_merge(*, merge: bool, after: Sequence[str]) -> None:
+    """Raise :class:`InvalidPlan` if a Work merges and does not name the works to merge."""
+    if merge and len(after) < 2:
+        raise InvalidPlan("merge needs at least two works in `after`")
+
+
+def check_continues(name: str, continues: str | None, names: Sequence[str]) -> None:
+    """Raise :class:`InvalidPlan` if the Work that a Work continues is itself, or none of ``names``."""
+    if continues == name:
+        raise InvalidPlan("a work cannot continue itself: name a work before it")
+    if continues is not None and continues not in names:
+        raise InvalidPlan(f"there is no work {continues!r}: {', '.join(names)}")
 
 
 def check_tasks(work: str, tasks: Sequence[object]) -> None:
@@ -164,7 +180,7 @@ class Workflow:
     git_refs: tuple[GitRef, ...] = ()
     mcp_server_refs: tuple[McpServerRef, ...] = ()
     variables: Mapping[str, object] = field(default_factory=dict)
-    on_failure: OnFailure = "pause"
+    on_failure: OnFailure = DEFAULT_ON_FAILURE
     status: WorkflowStatus = WorkflowStatus.CREATED
     reason: str | None = None  # why it is PAUSED or FAILED
     work_statuses: dict[str, WorkStatus] = field(default_factory=dict)  # by work id; stored with the works

@@ -15,7 +15,7 @@ from kingdom.workflow.domain.events import (
     WorkflowTemplateDeleted,
     WorkflowTemplateUpdated,
 )
-from kingdom.workflow.domain.plan import definition_of
+from kingdom.workflow.domain.plan import plan_of
 from kingdom.workflow.domain.resources import Git, McpServer
 from kingdom.workflow.domain.workflow import WorkflowTemplate
 from kingdom.workflow.ports import RecordedEvent
@@ -132,16 +132,9 @@ async def create_template_from_workflow(
     """Store the current plan of a workflow as a template and return the template's id."""
     async with context.store.transaction() as tx:
         workflow = await tx.workflows.get(workflow_id)
-        template = WorkflowTemplate(
-            context.ids.new("tpl"),
-            name or workflow.name,
-            tuple(definition_of(work) for work in await tx.works.of_workflow(workflow_id)),
-            workflow.description if description is None else description,
-            workflow.git_refs,
-            workflow.mcp_server_refs,
-            workflow.on_failure,
-            workflow.land,
-        )
+        template = plan_of(workflow, await tx.works.of_workflow(workflow_id))
+        template.id, template.name = context.ids.new("tpl"), name or workflow.name
+        template.description = workflow.description if description is None else description
         await tx.templates.save(template)
         tx.record(RecordedEvent(WorkflowTemplateCreated(template.id), "WorkflowTemplate", template.id))
     return template.id

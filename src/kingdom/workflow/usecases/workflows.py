@@ -309,12 +309,12 @@ async def change_plan(
         if isinstance(change, SetGitRefs):
             await _set_git_refs(unit, workflow, change)
         elif isinstance(change, SetMcpServerRefs):
-            added, removed = workflow.change_mcp_server_refs(change.refs)
+            added, removed = workflow.change_mcp_server_refs(change.mcp_server_refs)
             unit.record(workflow.id, WorkflowMcpServerRefsUpdated(workflow.id, added, removed))
         elif isinstance(change, SetDetails):
             await _set_details(unit, workflow, change)
         elif isinstance(change, SetLandPlan):
-            workflow.land = change.plan
+            workflow.land = change.land
     await _change_uses(unit, workflow, editor.works, before)
 
 
@@ -350,10 +350,10 @@ async def _save_plan(unit: UnitOfWork, workflow: Workflow, editor: PlanEditor) -
 
 
 async def _set_git_refs(unit: UnitOfWork, workflow: Workflow, change: SetGitRefs) -> None:
-    await _check_repositories(unit.tx, change.refs)
+    await _check_repositories(unit.tx, change.git_refs)
     trees = await unit.tx.work_trees.of_workflow(workflow.id)
     await _check_bases(unit, workflow, change, trees)
-    added, removed = workflow.change_git_refs(change.refs)
+    added, removed = workflow.change_git_refs(change.git_refs)
     for tree in trees:
         if tree.git_id in removed and tree.status not in (WorkTreeStatus.RELEASED, WorkTreeStatus.PENDING_RELEASE):
             tree.mark_for_release()
@@ -369,7 +369,7 @@ async def _check_bases(unit: UnitOfWork, workflow: Workflow, change: SetGitRefs,
     """Raise :class:`NotModifiable` for another base of a repository whose worktree exists: it would have no effect."""
     made = {tree.git_id for tree in trees if tree.status is WorkTreeStatus.READY}
     before = {ref.git_id: ref.base for ref in workflow.git_refs}
-    for ref in change.refs:
+    for ref in change.git_refs:
         if ref.git_id in made and ref.git_id in before and ref.base != before[ref.git_id]:
             git = await unit.tx.gits.get(ref.git_id)
             start = before[ref.git_id] or "the default branch"

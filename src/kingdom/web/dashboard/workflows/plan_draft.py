@@ -14,13 +14,26 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from kingdom.base.yamlfile import parse_yaml
 from kingdom.web.views.workflows import WorkInfo
 from kingdom.workflow.domain.landing import LandPlan
+from kingdom.workflow.domain.plan import OPEN_WORKS
 from kingdom.workflow.domain.resources import McpServerRef
 from kingdom.workflow.domain.statuses import TaskStatus, WorkStatus
-from kingdom.workflow.domain.workflow import OnFailure, TaskDefinition, WorkDefinition, WorkflowTemplate
-from kingdom.workflow.template_file import without_empty
-from kingdom.workflow.templates import SourceIds, dump_yaml, land_section
-
-_OPEN_STATUSES: Final = (WorkStatus.PENDING, WorkStatus.PAUSED, WorkStatus.WAITING, WorkStatus.FAILED)
+from kingdom.workflow.domain.work import DEFAULT_ENGINE, DEFAULT_RETRIES
+from kingdom.workflow.domain.workflow import (
+    DEFAULT_ON_FAILURE,
+    OnFailure,
+    TaskDefinition,
+    WorkDefinition,
+    WorkflowTemplate,
+)
+from kingdom.workflow.plan_model import (
+    GitRefFields,
+    McpServerRefFields,
+    TaskFields,
+    TemplateFields,
+    WorkFields,
+    from_domain,
+)
+from kingdom.workflow.templates import SourceIds, dump_yaml, write_template
 
 
 class _EngineOptions(BaseModel):
@@ -35,7 +48,7 @@ class TaskDraft:
     query: str = ""
     outline: str = ""
     """Section headings of its report, one per line."""
-    retries: int = 1
+    retries: int = DEFAULT_RETRIES
     locked: bool = False
     """The task is completed and cannot be changed."""
     uid: str = ""
@@ -45,7 +58,7 @@ class TaskDraft:
 @dataclass(slots=True)
 class WorkDraft:
     name: str = ""
-    engine: str = "claude"
+    engine: str = DEFAULT_ENGINE
     model: str = ""
     options: str = ""
     """Engine options as YAML."""
@@ -71,7 +84,7 @@ class PlanDraft:
     repositories: dict[str, str] = field(default_factory=dict)
     """Start branch by repository name; empty: the default branch."""
     mcp: list[str] = field(default_factory=list)
-    on_failure: OnFailure = "pause"
+    on_failure: OnFailure = DEFAULT_ON_FAILURE
     works: list[WorkDraft] = field(default_factory=lambda: [WorkDraft()])
     land: LandPlan | None = None
     """The form does not show it but keeps it."""
@@ -114,38 +127,36 @@ class PlanDraft:
 
         Raises :class:`kingdom.base.yamlfile.YamlProblem` if engine options are not valid YAML.
         """
-        repositories = [_short({"name": name, "base": base}) for name, base in self.repositories.items()]
-        return dump_yaml(
-            without_empty(
-                {
-                    "name": self.name.strip(),
-                    "description": self.description.strip(),
-                    "repositories": repositories,
-                    "mcp": self._mcp("", self.mcp),
-                    "on_failure": None if self.on_failure == "pause" else self.on_failure,
-                    "land": land_section(self.land),
-                    "works": [self._work(work) for work in self.works],
-                }
-            )
+        plan = TemplateFields.model_construct(
+            name=self.name.strip(),
+            description=self.description.strip(),
+            git_refs=[GitRefFields.model_construct(git_id=name, base=base) for name, base in self.repositories.items()],
+            mcp_server_refs=self._mcp_refs("", self.mcp),
+            on_failure=self.on_failure,
+            land=from_domain(self.land),
+            works=[self._work(work) for work in self.works],
+        )
+        return write_template(plan, SourceIds(), engines_apart=True)
+
+    def _work(self, work: WorkDraft) -> WorkFields:
+        return WorkFields.model_construct(
+            name=work.name.strip(),
+            tasks=[_task(task) for task in work.tasks],
+            engine=work.engine,
+            model=work.model.strip(),
+            engine_options=_options(work),
+            mcp_server_refs=self._mcp_refs(work.name, work.mcp),
+            after=work.after,
+            merge=work.merge,
+            pause_after=work.pause_after,
+            continues=work.continues,
         )
 
-    def _work(self, work: WorkDraft) -> dict[str, Any]:
-        return without_empty(
-            {
-                "name": work.name.strip(),
-                "engine": _short({"name": work.engine, "options": _options(work)}),
-                "model": work.model.strip(),
-                "after": list(work.after),
-                "merge": work.merge or None,
-                "pause_after": work.pause_after or None,
-                "continues": work.continues,
-                "mcp": self._mcp(work.name, work.mcp),
-                "tasks": [_task(task) for task in work.tasks],
-            }
-        )
-
-    def _mcp(self, work: str, names: Collection[str]) -> list[Any]:
-        return [_short({"name": name, "env": dict(self.env.get((work, name), {}))}) for name in names]
+    def _mcp_refs(self, work: str, names: Collection[str]) -> list[McpServerRefFields]:
+        return [
+            McpServerRefFields.model_construct(mcp_server_id=name, env=dict(self.env.get((work, name), {})))
+            for name in names
+        ]
 
 
 _DRAFT_ADAPTER: Final = TypeAdapter(PlanDraft)
@@ -183,7 +194,7 @@ def _work_draft(work: WorkDefinition, servers: Mapping[str, str], at: WorkInfo |
         work.pause_after,
         [servers.get(ref.mcp_server_id, ref.mcp_server_id) for ref in work.mcp_server_refs],
         [_task_draft(task, locked=task.name in done) for task in work.tasks],
-        locked=at is not None and at.status not in _OPEN_STATUSES,
+        locked=at is not None and at.status not in OPEN_WORKS,
         begun=at is not None and at.status is not WorkStatus.PENDING,
         continues=work.continues,
     )
@@ -199,22 +210,11 @@ def _env(
     return {(work, servers.get(ref.mcp_server_id, ref.mcp_server_id)): ref.env for ref in refs if ref.env}
 
 
-def _task(task: TaskDraft) -> dict[str, Any]:
-    return without_empty(
-        {
-            "name": task.name.strip(),
-            "query": task.query,
-            "report": [line.strip() for line in task.outline.splitlines() if line.strip()],
-            "retries": None if task.retries == 1 else task.retries,
-        }
-    )
+def _task(task: TaskDraft) -> TaskFields:
+    headings = [line.strip() for line in task.outline.splitlines() if line.strip()]
+    return TaskFields.model_construct(name=task.name.strip(), query=task.query, outline=headings, retries=task.retries)
 
 
 def _options(work: WorkDraft) -> dict[str, Any]:
     found = parse_yaml(work.options, _EngineOptions, f"options of work {work.name}")
     return dict(found.model_extra or {})
-
-
-def _short(mapping: Mapping[str, Any]) -> Any:
-    plain = without_empty(mapping)
-    return plain.get("name", "") if plain.keys() <= {"name"} else plain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nicegui import ui
 
@@ -20,6 +20,7 @@ from kingdom.web.dashboard.workflows.widgets import (
     text_area,
     text_field,
 )
+from kingdom.workflow.plan_model import MAX_RETRIES
 
 if TYPE_CHECKING:
     from nicegui.elements.mixins.validation_element import ValidationElement
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_MAX_RETRIES: Final = 100
 
 
 class WorkForm:
@@ -140,7 +140,7 @@ class WorkForm:
                     words("plan.task.name"), task, "name", locked=locked, draft=f"{kept}.name"
                 )
                 fields[uid, "retries"] = number_field(
-                    words("plan.retries"), task, "retries", most=_MAX_RETRIES, locked=locked
+                    words("plan.retries"), task, "retries", most=MAX_RETRIES, locked=locked
                 )
             hint, query = words("plan.query.hint"), f"{kept}.query"
             fields[uid, "query"] = text_area(words("plan.query"), task, "query", hint=hint, locked=locked, draft=query)
