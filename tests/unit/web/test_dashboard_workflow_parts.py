@@ -104,6 +104,23 @@ def test_what_the_form_does_not_show_is_kept_by_a_draft_in_the_browser() -> None
     assert parse_template(restored.text(), "template", "tpl-1", SOURCES, KnownNames()) == TEMPLATE
 
 
+def test_a_work_that_is_renamed_or_removed_in_the_form_is_so_for_those_that_refer_to_it() -> None:
+    draft = draft_of(TEMPLATE, SOURCES)
+    draft.works[0].name = "think"
+    draft.rename_work("plan", "think")
+    draft.works[2].name = "look"
+    draft.rename_work("check", "look")
+    again = draft_of(TEMPLATE, SOURCES).restored(draft.snapshot())
+    assert [work.continues for work in again.works] == [None, None, "think"]
+    plan, build, check = parse_template(draft.text(), "template", "tpl-1", SOURCES, KnownNames()).works
+    assert (plan.name, build.after, check.after, check.continues) == ("think", ("think",), ("think", "build"), "think")
+    assert check.mcp_server_refs == TEMPLATE.works[2].mcp_server_refs
+    draft.works[2].merge = False
+    draft.remove_work(0)
+    build, check = parse_template(draft.text(), "template", "tpl-1", SOURCES, KnownNames()).works
+    assert (build.after, check.after, check.continues) == ((), ("build",), None)
+
+
 def test_a_form_names_the_work_whose_engine_there_is_not() -> None:
     draft = draft_of(TEMPLATE, SOURCES)
     with pytest.raises(YamlProblem) as told:

@@ -72,7 +72,7 @@ class WorkDraft:
     begun: bool = False
     """The work has started and cannot be moved; its remaining tasks can be changed unless it is locked."""
     continues: str | None = None
-    """The form does not show it but keeps it."""
+    """The form does not show it, but keeps it, and follows when that work is renamed or removed."""
     uid: str = ""
     """Names the drafts of its fields in the browser."""
 
@@ -101,8 +101,22 @@ class PlanDraft:
             for at, task in enumerate(work.tasks):
                 task.uid = task.uid or f"{work.uid}t{at}"
 
+    def rename_work(self, before: str, after: str) -> None:
+        """Apply the new name of a work to the works that refer to it, and to its MCP variables."""
+        self.env = {(after if work == before else work, server): env for (work, server), env in self.env.items()}
+        for work in self.works:
+            work.after = [after if name == before else name for name in work.after]
+            work.continues = after if work.continues == before else work.continues
+
+    def remove_work(self, number: int) -> None:
+        """Remove a work, also from those that refer to it."""
+        gone = self.works.pop(number).name
+        for work in self.works:
+            work.after = [name for name in work.after if name != gone]
+            work.continues = None if work.continues == gone else work.continues
+
     def snapshot(self) -> dict[str, Any]:
-        """Return what the form shows, for :meth:`restored`."""
+        """Return what the form changes, for :meth:`restored`."""
         found: dict[str, Any] = _DRAFT_ADAPTER.dump_python(self, mode="json", exclude={"env", "land"})
         return found
 
@@ -116,7 +130,7 @@ class PlanDraft:
         known = {work.name: work for work in self.works}
         for work in found.works:
             same = known.get(work.name, WorkDraft(tasks=[]))
-            work.locked, work.begun, work.continues = same.locked, same.begun, same.continues
+            work.locked, work.begun = same.locked, same.begun
             locked = {task.name for task in same.tasks if task.locked}
             for task in work.tasks:
                 task.locked = task.name in locked

@@ -268,18 +268,13 @@ class PlanForm:
         return [one.name for one in self.draft.works if one is not work and one.name]
 
     def renamed(self, before: str, after: str) -> None:
-        """Apply the new name of a work to the works that wait for it and to its MCP variables."""
-        env = self.draft.env
-        self.draft.env = {(after if work == before else work, server): env[work, server] for work, server in env}
-        for one in self.draft.works:
-            one.after = [after if name == before else name for name in one.after]
+        """Apply the new name of a work to what refers to it."""
+        self.draft.rename_work(before, after)
         for form in self._forms:
             form.offer()
 
     def remove(self, number: int) -> None:
-        gone = self.draft.works.pop(number)
-        for one in self.draft.works:
-            one.after = [name for name in one.after if name != gone.name]
+        self.draft.remove_work(number)
         self.redraw()
 
     def move(self, number: int, by: int) -> None:
