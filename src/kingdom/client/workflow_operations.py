@@ -11,6 +11,7 @@ from kingdom.client.models.requests import (
     AddWorkChange,
     Deleted,
     GitRefBody,
+    LandFields,
     McpServerRefBody,
     RemoveTaskChange,
     RemoveWorkChange,
@@ -85,6 +86,7 @@ class WorkflowOperations(Connection):
         git_refs: list[GitRefBody] | None = None,
         mcp_server_refs: list[McpServerRefBody] | None = None,
         on_failure: Literal["pause", "fail"] | None = None,
+        land: LandFields | None = None,
     ) -> WorkflowFull:
         """Create a workflow."""
         answer: WorkflowFull = self.request(
@@ -100,6 +102,7 @@ class WorkflowOperations(Connection):
                     "gitRefs": git_refs,
                     "mcpServerRefs": mcp_server_refs,
                     "onFailure": on_failure,
+                    "land": land,
                 }
             ),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from kingdom.workflow.domain.statuses import WorkStatus, WorkTreeStatus
@@ -66,6 +66,7 @@ class WorkflowOverview:
             "reason": self.workflow.reason,
             "variables": dict(self.workflow.variables),
             "onFailure": self.workflow.on_failure,
+            "land": None if self.workflow.land is None else asdict(self.workflow.land),
             "forkedFrom": self.workflow.forked_from,
             "mcpServers": [ref.mcp_server_id for ref in self.workflow.mcp_server_refs],
             "repositories": [self._tree(tree) for tree in self.present_trees] or self._unmade(),

@@ -251,8 +251,12 @@ async def test_a_workflow_takes_what_it_is_given_instead_of_the_templates(desk: 
     made = await desk.post(
         "workflows",
         {"templateId": template, "description": "d", "variables": {"issue": {"title": "T"}}, "onFailure": "fail",
-         "gitRefs": [{"gitId": git, "base": "develop"}]},
+         "gitRefs": [{"gitId": git, "base": "develop"}], "land": {"squash": "all"}},
     )  # fmt: skip
+    assert made["land"] == {"how": "pull-request", "squash": "all", "branch": None, "title": None, "body": None,
+                            "draft": False}  # fmt: skip
+    error(await desk.client.post("/api/workflows", json={"templateId": template, "land": {"body": "{% x"}}), 422,
+          "TPL_INVALID")  # fmt: skip
     assert (made["description"], made["variables"], made["onFailure"]) == ("d", {"issue": {"title": "T"}}, "fail")
     assert made["repositories"][0]["base"] == "develop"
     unknown = scripted("fix", tasks=[{"name": "one", "query": "Do {{ issue.key }}"}])
@@ -298,12 +302,10 @@ async def test_every_kind_of_change_is_made_in_one_go(desk: Desk) -> None:
     assert (changed["works"][0]["tasks"][1]["retries"], changed["works"][1]["pauseAfter"]) == (5, True)
     assert (changed["repositories"][0]["gitId"], changed["mcpServers"]) == (git, [server])
     assert (changed["works"][1]["continues"], changed["works"][1]["after"]) == ("a", ["a"])
-    assert changed["name"] == "other"
-    assert "how: push" in (await desk.get(f"workflows/{made['id']}/plan"))["yaml"]
+    assert (changed["name"], changed["land"]["how"], changed["land"]["squash"]) == ("other", "push", "work")
     back = {"type": "updateWork", "workId": c, "values": {"continues": None, "after": []}}
     changed = data(await desk.client.patch(path, json={"changes": [back, {"type": "setLandPlan", "land": None}]}))
-    assert changed["works"][1]["continues"] is None
-    assert "land:" not in (await desk.get(f"workflows/{made['id']}/plan"))["yaml"]
+    assert (changed["works"][1]["continues"], changed["land"]) == (None, None)
     order = {
         "changes": [
             {"type": "reorderWorks", "workIds": [c, changed["works"][2]["id"], a]},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
+from kingdom.client.models.requests import LandFields
+
 
 class AgentOutput(TypedDict):
     """A part of the agent output. ``cursor`` reads what follows."""
@@ -317,6 +319,7 @@ class WorkflowFull(TypedDict):
     description: str
     variables: dict[str, Any]
     onFailure: Literal["pause", "fail"]
+    land: LandFields | None
     forkedFrom: str | None
     mcpServers: list[str]
     repositories: list[WorkTreeInfo]

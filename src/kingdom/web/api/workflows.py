@@ -68,6 +68,7 @@ class WorkflowBody(ApiModel):
     on_failure: OnFailure | None = Field(
         default=None, description="Whether the workflow pauses or fails when a task has failed permanently."
     )
+    land: LandFields | None = None
 
 
 class TemplateOfWorkflowBody(ApiModel):
@@ -113,7 +114,8 @@ async def create_workflow(context: Context, body: WorkflowBody) -> Ok[WorkflowFu
     404 or 422: an unknown template, repository or MCP server.
     """
     template = await templates.find_template(context, body.template_id)
-    gits, servers = to_domain(body.git_refs), to_domain(body.mcp_server_refs)
+    gits, servers, land = to_domain(body.git_refs), to_domain(body.mcp_server_refs), to_domain(body.land)
+    check_land(land)
     if servers is not None:
         servers = restore_ref_secrets(servers, template.mcp_server_refs)
     await check_refs(context, gits or (), servers or ())
@@ -128,6 +130,7 @@ async def create_workflow(context: Context, body: WorkflowBody) -> Ok[WorkflowFu
             git_refs=gits,
             mcp_server_refs=servers,
             on_failure=body.on_failure,
+            land=land,
         )
     acts_on(workflow_id, workflow=True)
     return ok(await workflows.read_workflow(context, workflow_id))

@@ -28,6 +28,7 @@ from kingdom.workflow.domain.statuses import (
 )
 from kingdom.workflow.domain.workflow import MODIFIABLE_STATUSES, OnFailure
 from kingdom.workflow.overview import WorkflowOverview
+from kingdom.workflow.plan_model import LandFields
 from kingdom.workflow.templates import read_source_ids, write_template
 from kingdom.workflow.usecases.follow_up import FOLLOW_UP_STATUSES
 from kingdom.workflow.usecases.lifecycle import BUSY_STATUSES, STARTABLE_STATUSES
@@ -152,6 +153,7 @@ class WorkflowFull(WorkflowSummary):
     description: str
     variables: dict[str, Any] = Field(examples=[{"issue": {"title": "Time-out"}}])
     on_failure: OnFailure
+    land: LandFields | None = Field(description="How it is landed when it is completed; null: by hand.")
     forked_from: str | None = Field(description="Checkpoint of another workflow from which it was forked.")
     mcp_servers: list[str] = Field(description="Ids of its MCP servers.")
     repositories: list[WorkTreeInfo]
