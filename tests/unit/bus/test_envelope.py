@@ -8,6 +8,7 @@ from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID, uuid4
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -282,6 +283,19 @@ def test_times_are_written_in_utc() -> None:
     assert format_time(seoul) == "2026-02-17T00:00:00.005Z"
     assert format_time(MOMENT) == "2026-02-17T01:02:03.456Z"
     assert parse_time("2026-02-17T09:00:00.005+09:00", "occurredAt") == seoul
+
+
+def test_of_an_hour_that_comes_twice_each_time_is_its_own() -> None:
+    first = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    second = first.replace(fold=1)
+    assert first == second
+    assert [format_time(moment)[11:16] for moment in (first, second)] == ["00:30", "01:30"]
+
+
+@pytest.mark.parametrize("more", [{}, {"attributes": {"market": "KRW"}}, {"schema_version": True}])
+def test_the_text_is_the_compact_json_of_the_dictionary(more: dict[str, Any]) -> None:
+    envelope = Envelope(type='of "ours" \\ 한', payload=UserDict({"a": [1.5, None]}), trace_id="tab\there", **more)
+    assert envelope.to_json() == json.dumps(envelope.to_dict(), ensure_ascii=False, separators=(",", ":"))
 
 
 def test_an_envelope_cannot_be_changed() -> None:
