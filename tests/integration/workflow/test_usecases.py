@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kingdom.workflow.context import WorkflowContext
+from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.plan import (
     AddTask,
     AddWork,
@@ -359,6 +360,18 @@ async def test_a_fork_of_a_cancelled_workflow_does_the_rest_of_it(tmp_path: Path
         await start_workflow(here.parts, fork_id)
         await here.engine.idle()
         assert (await here.read(fork_id))[0].status is WorkflowStatus.COMPLETED
+
+
+async def test_a_fork_of_a_workflow_that_is_being_landed_waits_for_its_start(tmp_path: Path) -> None:
+    async with house(tmp_path / "w.db") as here:
+        first = await started(here, work("a", "a1"), work("b", "b1"), land=LandPlan("push"))
+        async with here.parts.store.transaction() as tx:
+            workflow = await tx.workflows.get(first)
+            workflow.landing = True
+            await tx.workflows.save(workflow)
+            point, _ = await tx.checkpoints.of_workflow(first)
+        fork, _ = await here.read(await fork_workflow(here.parts, point.id))
+        assert (fork.status, fork.is_active, fork.land) == (WorkflowStatus.CREATED, False, LandPlan("push"))
 
 
 async def test_what_a_fork_does_begins_with_its_first_attempt(tmp_path: Path) -> None:

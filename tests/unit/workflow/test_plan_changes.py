@@ -10,11 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kingdom.workflow.domain.plan import PlanEditor, SetGitRefs, SetMcpServerRefs, plan_of, work_from
+from kingdom.workflow.domain.plan import (
+    PlanEditor,
+    RemoveWork,
+    SetGitRefs,
+    SetMcpServerRefs,
+    UpdateWork,
+    plan_of,
+    work_from,
+)
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Workflow, WorkflowTemplate
-from kingdom.workflow.errors import NotModifiable
+from kingdom.workflow.errors import InvalidPlan, NotModifiable
 from kingdom.workflow.templates import plan_changes
 
 NUMBERS = itertools.count(1)
@@ -69,6 +77,16 @@ def test_repositories_and_servers_are_set_as_a_whole() -> None:
         SetGitRefs((GitRef("git-1"),)),
         SetMcpServerRefs((McpServerRef("mcp-1"),)),
     ]
+
+
+@pytest.mark.parametrize("how", ["removed", "renamed"])
+def test_a_work_that_another_one_continues_stays_unless_that_changes_too(how: str) -> None:
+    _, works = begun(plan(work("a"), work("b"), replace(work("c"), continues="a")))
+    gone = RemoveWork(works[0].id) if how == "removed" else UpdateWork(works[0].id, {"name": "z"})
+    with pytest.raises(InvalidPlan, match="there is no work 'a': "):
+        PlanEditor([*works], "wf-1", new_id).apply([gone])
+    PlanEditor([*works], "wf-1", new_id).apply([gone, UpdateWork(works[2].id, {"continues": "b"})])
+    assert works[2].continues == "b"
 
 
 def test_what_cannot_be_changed_is_refused() -> None:

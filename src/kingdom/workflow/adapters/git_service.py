@@ -119,10 +119,6 @@ class GitopsService:
         checkpoint_remote: CheckpointRemote | None = None,
         before_checkout: Callable[[], None] | None = None,
     ) -> None:
-        """``checkpoint_remote``: where checkpoints are pushed to, so that another machine can go on from them.
-
-        ``before_checkout`` is called right before the files of a worktree are written.
-        """
         self._clock = clock
         self._remote = checkpoint_remote
         self.identity = identity or CommitAuthor()

@@ -302,6 +302,7 @@ class PlanEditor:
         work = self._waiting_work(change.work_id)
         self.works.remove(work)
         self.removed.append(work)
+        self._link_those_continuing(work.name)
 
     def update_work(self, change: UpdateWork) -> None:
         """Change a Work; once it has started, ``after`` and ``merge`` are fixed."""
@@ -309,6 +310,8 @@ class PlanEditor:
         values = _checked_values("a work", change.values, _WORK_FIELDS)
         if work.status is not WorkStatus.PENDING and (late := {"after", "merge"} & values.keys()):
             raise NotModifiable(f"work {work.name} has begun: its {min(late)} cannot be changed any more")
+        if values.get("name", work.name) != work.name:
+            self._link_those_continuing(work.name)
         for name, value in values.items():
             setattr(work, name, value)
         if _LINKS & values.keys():
@@ -322,6 +325,9 @@ class PlanEditor:
         self.works = fixed + _reordered("works", movable, change.work_ids)
 
     # ── lookup ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _link_those_continuing(self, name: str) -> None:
+        self.linked.update(work.id for work in self.works if work.continues == name)
 
     def _begun(self) -> int:
         """Return how many works are fixed: all up to the last one that has started."""

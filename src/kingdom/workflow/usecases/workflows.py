@@ -196,6 +196,8 @@ def _fork(
         forked_from=point.id,
         resuming=None,
         review=None,
+        prepare_only=False,
+        landing=False,
         version=0,
     )
 
