@@ -116,8 +116,8 @@ class GitopsService:
         identity: CommitAuthor | None = None,
         allow_local: bool = True,
         max_file_bytes: int | None = None,
-        checkpoint_remote: CheckpointRemote | None = None,
-        before_checkout: Callable[[], None] | None = None,
+        checkpoint_remote: CheckpointRemote | None = None,  # where checkpoints are pushed to, for other machines
+        before_checkout: Callable[[], None] | None = None,  # called before the files of a worktree are written
     ) -> None:
         self._clock = clock
         self._remote = checkpoint_remote
