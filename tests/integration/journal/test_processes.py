@@ -51,8 +51,9 @@ def test_twenty_processes_append_while_the_log_is_rotated_and_read(tmp_path: Pat
     assert crowd.returncode == 0
     assert seen == [LINES] * PROCESSES
     assert problems == []
-    files = [*(tmp_path / split.name for split in list_rotated(log)), log]
-    assert len(files) > 3, "the log was rotated meanwhile"
+    rotated = [tmp_path / split.name for split in list_rotated(log)]
+    assert len(rotated) > 2, "the log was rotated meanwhile"
+    files = [*rotated, log] if log.exists() else rotated  # it does not when the last line was followed by a rotation
     whole = Counter(line for file in files for line in file.read_bytes().splitlines(keepends=True))
     assert len(whole) == PROCESSES * LINES
     assert set(whole.values()) == {1}
