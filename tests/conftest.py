@@ -95,8 +95,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage as usual while tests run, but for all that was made until now: it stays."""
+    """Collect garbage while tests run, but rarely, and leave out all that was made until now: it stays.
+
+    Tests make much that lives as long as they do. At Python's thresholds the collector took a tenth of their time.
+    """
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
     gc.enable()
 
 
