@@ -10,6 +10,7 @@ import io
 import os
 import pkgutil
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import httpx  # noqa: F401
 import rich.console
 import rich.live
 import rich.table  # noqa: F401
+from pydantic import BaseModel
 
 import kingdom.cli.app
 import kingdom.cli.session
@@ -33,9 +35,20 @@ _PACKAGES = (
     "kingdom.cli.workflow",
     "kingdom.court",
 )
+
+
+def _deferred(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for part in model.__subclasses__():
+        yield from _deferred(part)
+        if not part.__pydantic_complete__:
+            yield part
+
+
 for _package in map(import_module, _PACKAGES):
     for _module in pkgutil.walk_packages(_package.__path__, f"{_package.__name__}."):
         import_module(_module.name)
+for _model in _deferred(BaseModel):  # those that are built when they are first used: each fork would do it
+    _model.model_rebuild()
 gc.freeze()  # the collector of a fork would copy all this
 
 
