@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from kingdom.agents.ledger import Ledger
 from kingdom.bus import BusError, Envelope, NotPermitted, connect
@@ -26,31 +28,61 @@ from kingdom.court.machines.report_checks import ReportChecks
 from kingdom.court.machines.rights import Rights, scram_verifier, url_of_role
 from kingdom.court.soldiers import all_soldiers
 from tests.support.machines import Machine, eventually, first_machine, joined_machine
+from tests.support.postgres import create_schema
 
 pytestmark = pytest.mark.postgres
 _numbers = itertools.count()
 
 
+@contextlib.asynccontextmanager
+async def _first(folder: Path, url: str) -> AsyncIterator[Machine]:
+    async with first_machine(folder / "seat", url) as seat:
+        await Registry(url).publish_packages(seat.home)
+        yield seat
+
+
+@contextlib.asynccontextmanager
+async def _joined(folder: Path, seat: Machine) -> AsyncIterator[Machine]:
+    async with joined_machine(folder / "builder", seat.url, "builder", generals=("gen-quick",)) as builder:
+        yield builder
+
+
+@contextlib.asynccontextmanager
+async def _attacking(builder: Machine) -> AsyncIterator[Any]:
+    dsn, options = split_url(builder.url)
+    connection = await asyncpg.connect(dsn, server_settings={"search_path": options["schema"]})
+    yield connection
+    await connection.close()
+
+
 @pytest.fixture
 async def seat(tmp_path: Path, postgres_url: str) -> AsyncIterator[Machine]:
-    async with first_machine(tmp_path / "seat", postgres_url) as seat:
-        await Registry(postgres_url).publish_packages(seat.home)
+    async with _first(tmp_path, postgres_url) as seat:
         yield seat
 
 
 @pytest.fixture
 async def builder(tmp_path: Path, seat: Machine) -> AsyncIterator[Machine]:
-    async with joined_machine(tmp_path / "builder", seat.url, "builder", generals=("gen-quick",)) as builder:
+    async with _joined(tmp_path, seat) as builder:
         yield builder
 
 
 @pytest.fixture
 async def attacker(builder: Machine) -> AsyncIterator[Any]:
     """A connection with all that the machine knows: its URL."""
-    dsn, options = split_url(builder.url)
-    connection = await asyncpg.connect(dsn, server_settings={"search_path": options["schema"]})
-    yield connection
-    await connection.close()
+    async with _attacking(builder) as connection:
+        yield connection
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def attacked(
+    tmp_path_factory: pytest.TempPathFactory, postgres_server: str
+) -> AsyncIterator[tuple[Machine, Any]]:
+    """The first machine of a court, and the attacker: for attempts that change nothing, one after another."""
+    folder, url = tmp_path_factory.mktemp("attacked"), await create_schema(postgres_server, "attacked")
+    async with _first(folder, url) as seat, _joined(folder, seat) as builder, _attacking(builder) as connection:
+        await _tasks(seat)
+        yield seat, connection
 
 
 async def _tasks(seat: Machine) -> None:
@@ -100,8 +132,9 @@ async def test_it_sees_the_tasks_of_its_generals_and_nothing_else_of_the_court(s
         "UPDATE court_machine SET name = 'seat-2' WHERE name = 'builder'",
     ],
 )
-async def test_the_database_refuses_what_is_not_its_business(seat: Machine, attacker: Any, statement: str) -> None:
-    await _tasks(seat)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_database_refuses_what_is_not_its_business(attacked: tuple[Machine, Any], statement: str) -> None:
+    _, attacker = attacked
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await attacker.execute(statement)
 
@@ -117,10 +150,13 @@ async def test_the_database_refuses_what_is_not_its_business(seat: Machine, atta
         "UPDATE outbox_event SET status = 'PENDING', locked_by = NULL WHERE event_id = 'task-gen-quick'",
     ],
 )
-async def test_the_rows_of_others_are_not_there_for_it(seat: Machine, attacker: Any, statement: str) -> None:
-    await _tasks(seat)
-    await seat.services.bus.claim("tasks", worker="gen-quick@other", types=["gen-quick"], limit=1, lease=60)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_rows_of_others_are_not_there_for_it(attacked: tuple[Machine, Any], statement: str) -> None:
+    seat, attacker = attacked
+    bus = seat.services.bus
+    (held,) = await bus.claim("tasks", worker="gen-quick@other", types=["gen-quick"], limit=1, lease=60)
     assert await attacker.execute(statement) == "UPDATE 0"
+    assert await bus.release([held]) == []
 
 
 async def test_it_claims_in_its_own_name_only(seat: Machine, builder: Machine) -> None:
@@ -178,10 +214,11 @@ async def test_it_reports_in_its_own_name_and_results_of_tasks_that_it_holds(sea
         {"type": JOURNAL, "eventId": "result:task-gen-endless", "payload": {"machine": "builder"}},
     ],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_columns_that_differ_from_the_document_are_refused(
-    seat: Machine, attacker: Any, document: dict[str, Any]
+    attacked: tuple[Machine, Any], document: dict[str, Any]
 ) -> None:
-    await _tasks(seat)
+    _, attacker = attacked
     envelope = {**_report(JOURNAL, {}, event_id="journal:builder:0").to_dict(), **document}
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await attacker.execute(
