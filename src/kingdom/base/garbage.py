@@ -9,6 +9,8 @@ from typing import Final
 # collection every 700 new objects, takes 4 % of a general's time.
 _THRESHOLDS: Final = (10_000, 10, 10)
 
+_excluded = False
+
 
 def collect_rarely() -> None:
     """Have fewer collections, for processes that run long and hold many objects."""
@@ -21,8 +23,10 @@ def exclude_current() -> None:
     For processes that only run one thing. A full collection scanned 100,000 objects of NiceGUI alone and blocked the
     event loop for a third of a second. In a forked process it would write to every page that it shares, and copy it.
     """
+    global _excluded
     gc.collect()
     gc.freeze()
+    _excluded = True
 
 
 def exclude_loaded() -> None:
@@ -30,5 +34,5 @@ def exclude_loaded() -> None:
 
     It does not collect first: that would block the event loop, to free the little that loading has left.
     """
-    if gc.get_freeze_count():
+    if _excluded:  # Python could tell whether anything is frozen, but counts it all for that
         gc.freeze()

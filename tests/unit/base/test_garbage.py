@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from kingdom.base import garbage
 from kingdom.base.garbage import exclude_current, exclude_loaded
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(garbage, "_excluded", False)
     gc.unfreeze()
     yield
     gc.unfreeze()
