@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -110,6 +111,12 @@ class _Request(OAuth2Request):
         return self._form
 
 
+@cache
+def _key(kid: str) -> RSAKey:
+    """The same one for each provider of a process: to make one takes longer than a log-in."""
+    return RSAKey.generate_key(2048, {"kid": kid, "alg": "RS256"})
+
+
 @dataclass
 class OidcProvider:
     """A provider; ``accounts`` are its claims by subject."""
@@ -122,14 +129,14 @@ class OidcProvider:
     """The claims in the ID token. All others are in the user info alone."""
     broken: int = 0
     """The status that every request is answered with, if it is not 0."""
-    key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048, {"kid": "first", "alg": "RS256"}))
+    key: RSAKey = field(default_factory=lambda: _key("first"))
     codes: dict[str, _Code] = field(default_factory=dict)
     access_tokens: dict[str, str] = field(default_factory=dict)
     token_requests: list[dict[str, str]] = field(default_factory=list)
 
     def new_key(self, kid: str) -> None:
         """Sign with another key from now on."""
-        self.key = RSAKey.generate_key(2048, {"kid": kid, "alg": "RS256"})
+        self.key = _key(kid)
 
     def signed(self, claims: Claims, **header: Any) -> str:
         return jwt.encode({"alg": "RS256", "kid": self.key.kid, **header}, claims, self.key)

@@ -85,6 +85,7 @@ class Connection:
             timeout=timeout,
             transport=transport,
             trust_env=False,  # no proxy for a server on loopback
+            verify=self.url.startswith("https:"),  # without TLS, nothing needs certificates: to load them takes 26 ms
         )
 
     def __enter__(self) -> Self:
