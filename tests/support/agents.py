@@ -16,7 +16,7 @@ from kingdom.agents.engines.command import CommandEngine
 from kingdom.agents.engines.scripted import ScriptedEngine
 from kingdom.agents.port import AgentEvent, Began, Finished, Order, Outcome, RateLimit, Text, Timers, Tokens, Usage
 from kingdom.agents.process_run import writes_to
-from kingdom.agents.processes import all_processes, processes_of_run
+from kingdom.agents.processes import all_processes, has_run_id
 from kingdom.agents.runner import Runner
 
 PATIENT = Timers(first_output=30, silence=30, total=60, after_result=10, stop=0.3)
@@ -130,11 +130,17 @@ class Barracks:
     def ledger_lines(self) -> list[Mapping[str, Any]]:
         return [json.loads(line) for path in self.ledger.glob("*.jsonl") for line in path.read_text().splitlines()]
 
-    def alive(self, run_id: str = RUN) -> set[int]:
-        """Everything of a run that is alive: what has its mark, and what writes to its transcript without it."""
-        outputs = [self.sessions / f"{run_id}.json", self.sessions / f"{run_id}.err"]
-        writing = {process.pid for process in all_processes() if process.alive and writes_to(process.pid, outputs)}
-        return writing | {process.pid for process in processes_of_run(run_id)}
+    def alive(self, *run_ids: str) -> set[int]:
+        """Everything of these runs that is alive: what has their mark, and what writes to a transcript without it."""
+        runs = run_ids or (RUN,)
+        files = {str((self.sessions / f"{run}.{kind}").resolve()) for run in runs for kind in ("json", "err")}
+        return {
+            process.pid
+            for process in all_processes()
+            if process.alive
+            and process.pid != os.getpid()
+            and (writes_to(process.pid, files) or any(has_run_id(process.pid, run) for run in runs))
+        }
 
     def fifo(self, name: str = "go") -> Path:
         """A pipe at which a program waits until the test lets it go."""

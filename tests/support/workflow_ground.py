@@ -160,7 +160,8 @@ class Office:
         return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
     def alive(self) -> set[int]:
-        return {pid for run in self.runs() for pid in self.barracks.alive(run)}
+        runs = self.runs()
+        return self.barracks.alive(*runs) if runs else set()
 
 
 def task(number: int = 1, *, outline: Sequence[str] = (), retries: int = 1) -> Task:

@@ -61,6 +61,7 @@ def kill_strays(
 
 def _find(run_id: str, session: int | None, outputs: Sequence[Path] | None, oldest: int) -> list[Process]:
     own = os.getpid()  # we may have been started by an agent ourselves
+    files = None if outputs is None else {str(path.resolve()) for path in outputs}
     found = {
         process.pid: process
         for process in all_processes()
@@ -69,7 +70,7 @@ def _find(run_id: str, session: int | None, outputs: Sequence[Path] | None, olde
         and process.start >= oldest
         and (
             has_run_id(process.pid, run_id)
-            or (process.session == session and (outputs is None or writes_to(process.pid, outputs)))
+            or (process.session == session and (files is None or writes_to(process.pid, files)))
         )
     }
     for pid in list(found):
@@ -78,12 +79,11 @@ def _find(run_id: str, session: int | None, outputs: Sequence[Path] | None, olde
     return list(found.values())
 
 
-def writes_to(pid: int, outputs: Sequence[Path]) -> bool:
-    """Tell whether the standard output or error of a process is one of these files."""
-    names = {str(path.resolve()) for path in outputs}
+def writes_to(pid: int, files: set[str]) -> bool:
+    """Tell whether the standard output or error of a process is one of these files, given by their real paths."""
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):
-            if str(Path(f"/proc/{pid}/fd/{descriptor}").readlink()) in names:
+            if str(Path(f"/proc/{pid}/fd/{descriptor}").readlink()) in files:
                 return True
     return False
 
