@@ -10,7 +10,8 @@ from tests.support.web import served
 
 async def test_each_page_lets_only_its_own_scripts_run_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     async with served(tmp_path, pages=True, court=False) as web:
-        pages = [await web.client.get("/") for _ in range(2)]
+        assert (await web.client.get("/")).headers["Location"] == "/workflows"
+        pages = [await web.client.get("/workflows") for _ in range(2)]
         nonces = []
         for page in pages:
             assert page.status_code == 200
