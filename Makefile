@@ -7,6 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+COMPILED := $(VENV)/.compiled-tests
 # Most tests wait for a disk, a process or a server: two more at once than two cores.
 TEST_WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal
@@ -22,7 +23,8 @@ GO_PEERS := $(patsubst bench/peers/%/go.mod,%,$(wildcard bench/peers/*/go.mod))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test walks components compiled-tests coverage chaos certificate bench docs release lint fmt requirements clean
+.PHONY: help demo test quick-tests walks components coverage chaos certificate bench docs release lint rules types fmt \
+	requirements clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -55,7 +57,10 @@ demo: $(READY)  ## See the system at work: the king is killed half way, nothing 
 	@$(BIN)/python -m kingdom demo
 
 test: $(READY)  ## Lint, types, layers and the tests, but for those that take long
-	@$(MAKE) --no-print-directory -j 3 components lint compiled-tests
+	@$(MAKE) --no-print-directory -j 3 components rules $(COMPILED)
+	@$(MAKE) --no-print-directory -j 2 types quick-tests  # mypy would leave all cores but one to themselves
+
+quick-tests: $(READY)
 	$(IN_MEMORY) $(PYTEST) -m "not walk" $(KEEP_FAILED)
 
 walks: $(READY) components  ## Tests that take long, crash walks, short kill campaigns, long random searches
@@ -68,8 +73,9 @@ components: $(READY)  # what tests need that pip does not bring
 	@scripts/api-examples || test $$? = 3  # the same
 	@scripts/kafka-broker || test $$? = 3  # the same
 
-compiled-tests: $(READY)  # otherwise each worker does it for itself
-	@found=$$($(BIN)/python -m pytest --quiet --collect-only 2>&1) || { echo "$$found"; exit 1; }
+$(COMPILED): $(READY) $(shell find tests -name 'test_*.py')  # otherwise each worker does it for itself
+	@found=$$($(BIN)/python -m pytest --quiet --collect-only $(filter tests/%,$?) 2>&1) || { echo "$$found"; exit 1; }
+	@touch $@
 
 coverage: $(READY)  ## Every test but the walks, with coverage counted; some minutes longer
 	$(PYTEST) -m "not walk" --cov --cov-report term:skip-covered
@@ -90,10 +96,14 @@ docs: $(READY)  ## Build the documentation as a static site, into artifacts/docs
 release: $(READY)  ## Build and check what would be published, into dist; ARGS=--rehearse before its day
 	$(BIN)/python scripts/release $(ARGS)
 
-lint: $(READY)  ## Formatting, lint rules, types, and the contracts between layers
+lint: rules types  ## Formatting, lint rules, types, and the contracts between layers
+
+types: $(READY)
+	$(BIN)/mypy
+
+rules: $(READY)
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/import-circles
 
