@@ -133,7 +133,10 @@ async def test_a_page_shows_what_there_is(visitor: Visitor, name: str, path: str
         assert await barriers(page) == []
 
 
-@pytest.mark.parametrize(("theme", "colour"), [("light", "rgb(255, 255, 255)"), ("dark", "rgb(22, 27, 33)")])
+@pytest.mark.parametrize(
+    ("theme", "colour"),
+    [("light", "rgb(255, 255, 255)"), pytest.param("dark", "rgb(22, 27, 33)", marks=pytest.mark.walk)],
+)
 async def test_the_header_is_there_before_the_scripts(visitor: Visitor, theme: Theme, colour: str) -> None:
     go_on = asyncio.Event()
 

@@ -39,7 +39,7 @@ async def visitor(browser: Browser, tmp_path_factory: pytest.TempPathFactory) ->
         yield visitor
 
 
-@pytest.mark.parametrize("locale", ["en", "ko"])
+@pytest.mark.parametrize("locale", ["en", pytest.param("ko", marks=pytest.mark.walk)])
 async def test_the_start_page_begins_with_health_budget_and_alerts(visitor: Visitor, locale: str) -> None:
     words = TEXTS[locale]
     async with visitor.page("/", locale=locale, width=PHONE) as page:

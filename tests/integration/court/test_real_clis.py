@@ -25,6 +25,10 @@ from tests.support.workshop import ECHO, alive
 
 MakeCourt = Callable[..., CliCourt]
 
+# Claude Code takes twice the processor time of Codex. It does the same without a court in
+# tests/integration/agents/test_real_claude.py, and in a court in the other tests here.
+CODEX_FIRST = pytest.mark.parametrize("cli", [pytest.param("claude", marks=pytest.mark.walk), "codex"], indirect=True)
+
 
 @pytest.fixture(params=["claude", "codex"])
 def cli(request: pytest.FixtureRequest) -> Iterator[Cli]:
@@ -85,6 +89,7 @@ async def test_an_event_becomes_a_commit_that_was_looked_at_and_paid(make_court:
     assert alive(result["soldier_id"]) == []
 
 
+@CODEX_FIRST
 async def test_it_asks_a_person_and_goes_on_with_the_answer(make_court: MakeCourt) -> None:
     court = make_court()
     ask = court.leaves("needs_human", question={"text": "Red or blue?", "choices": ["red", "blue"]})
@@ -139,6 +144,7 @@ async def test_who_takes_too_long_is_gone_with_everything_it_started(make_court:
     assert [line["status"] for line in court.ledger()] == ["timeout", "timeout"]
 
 
+@CODEX_FIRST
 async def test_it_uses_the_mcp_servers_of_its_general(make_court: MakeCourt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ECHO_TOKEN", "t0ken")
     court = make_court(mcp_servers={"echo": {"command": sys.executable, "args": [str(ECHO)], "env": ["ECHO_TOKEN"]}})
@@ -178,6 +184,7 @@ async def test_a_reviewer_that_may_only_read_sees_the_whole_change(make_court: M
     assert '"ajar"' in results
 
 
+@CODEX_FIRST
 async def test_over_the_limit_of_the_account_a_task_waits(make_court: MakeCourt) -> None:
     court = make_court()
     resets_at = int(time.time()) + 3600
@@ -216,6 +223,7 @@ async def test_an_overloaded_model_and_a_wrong_key_hold_the_task(
     assert court.results() == []
 
 
+@CODEX_FIRST
 @pytest.mark.parametrize("sandbox", ["required", pytest.param("off", marks=pytest.mark.walk)])
 async def test_a_new_general_goes_on_with_the_soldier_of_one_that_was_killed(
     cli: Cli, make_court: MakeCourt, sandbox: str

@@ -207,6 +207,7 @@ def turns(shell: str, argument: str) -> list[Turn]:
     ]
 
 
+@pytest.mark.walk  # another test has Claude Code work on a workflow, and the next one writes the same with Codex
 @LENGTHS
 async def test_with_claude_code(tmp_path: Path, length: int) -> None:
     program = installed().claude
