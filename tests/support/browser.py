@@ -27,6 +27,7 @@ FLAGS = [
     "--in-process-gpu",
     "--process-per-site",
 ]
+_PROGRAMS = ("chromium-headless-shell", "chromium", "google-chrome")
 PHONE = 390
 DESKTOP = 1280
 PATIENCE = 30_000  # milliseconds; what is waited for comes far sooner, unless the machine is busy
@@ -37,8 +38,9 @@ LOOKS = [("light", "en"), pytest.param("dark", "ko", marks=pytest.mark.walk)]
 
 
 def chromium() -> str:
-    """Where Chromium is; the test is skipped where there is none."""
-    found = os.environ.get("KINGDOM_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    """Where Chromium is; the test is skipped where there is none. Without windows it takes a third less CPU time."""
+    named = os.environ.get("KINGDOM_CHROMIUM")
+    found = named or next(filter(None, map(shutil.which, _PROGRAMS)), None)
     if found is None:
         pytest.skip("there is no Chromium here: install it, or name one in KINGDOM_CHROMIUM")
     return found
