@@ -257,17 +257,17 @@ class CliCourt:
 
     # ── what lies there ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def drop(self, kind: str = "test.happened", /, **payload: Any) -> None:
+    def drop(self, kind: str = "test.happened", event_id: str = EVENT, /, **payload: Any) -> None:
         """Put an event in by hand: a file."""
         event = {
-            "id": EVENT,
+            "id": event_id,
             "type": kind,
             "source": "test",
             "repo": "acme/shop",
             "payload": payload,
             "created_at": "2026-09-21T12:00:00Z",
         }
-        path = self.home.queue / "events" / "pending" / f"{EVENT}.json"
+        path = self.home.queue / "events" / "pending" / f"{event_id}.json"
         path.with_name(".tmp-by-hand").write_text(json.dumps(event))
         path.with_name(".tmp-by-hand").rename(path)
 

@@ -121,11 +121,14 @@ class GitServer:
         return bare
 
     def commit(self, name: str, files: dict[str, str], message: str = "A commit", branch: str = "main") -> str:
-        """Push a commit as somebody else would; return it."""
-        seed = Remote.__new__(Remote)
+        """Push a commit as somebody else would, onto the branch if there is one; return it."""
+        seed, bare = Remote.__new__(Remote), str(self.folder / f"{name}.git")
         seed.folder = self.folder / "seeds" / name
+        if branch in self.refs(name):
+            seed.git("fetch", "--quiet", bare, branch)
+            seed.git("checkout", "--quiet", "--detach", "FETCH_HEAD")
         made = seed.commit(files, message)
-        seed.git("push", "--quiet", str(self.folder / f"{name}.git"), f"HEAD:refs/heads/{branch}")
+        seed.git("push", "--quiet", bare, f"HEAD:refs/heads/{branch}")
         return made
 
     def protect(self, name: str, *branches: str) -> None:
@@ -139,7 +142,9 @@ class GitServer:
 
     def refs(self, name: str) -> dict[str, str]:
         """The branches of a repository with their commits."""
-        found = plain_git(self.folder / f"{name}.git", "for-each-ref", "--format=%(refname:short) %(objectname)")
+        places = ("refs/heads", "refs/tags")
+        words = ("for-each-ref", "--format=%(refname:short) %(objectname)", *places)
+        found = plain_git(self.folder / f"{name}.git", *words)
         return dict(line.split(" ", 1) for line in found.splitlines())
 
     def passwords(self) -> set[str | None]:

@@ -15,7 +15,9 @@ from urllib.parse import parse_qs, urlsplit
 from tests.support.git_server import GitHandler, GitServer
 from tests.support.repositories import plain_git
 
-_PULLS = re.compile(r"/api/v3/repos/(?P<name>[^/]+/[^/]+)/pulls(?:/(?P<number>\d+)(?P<reviews>/reviews)?)?\Z")
+_PULLS = re.compile(
+    r"/api/v3/repos/(?P<name>[^/]+/[^/]+)/(?:pulls(?:/(?P<number>\d+)(?P<reviews>/reviews)?)?|issues/(?P<issue>\d+)/comments)\Z"
+)
 _OTHERS = re.compile(r"/api/v3/repos/(?P<name>[^/]+/[^/]+)(?P<rest>/.*)\Z")
 Answer = tuple[int, Any]
 
@@ -29,6 +31,8 @@ class GitHubServer(GitServer):
         self.pulls: dict[str, list[dict[str, Any]]] = {}
         self.reviews: dict[tuple[str, int], list[dict[str, Any]]] = {}
         """The reviews of a pull request, by repository and number."""
+        self.comments: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        """The comments on an issue or pull request, by repository and number."""
         self.said: dict[str, list[dict[str, Any]] | dict[str, Any]] = {}
         """What other paths below a repository answer, such as ``/pulls/1/comments``."""
         self.calls: list[tuple[str, str]] = []
@@ -71,6 +75,8 @@ class GitHubServer(GitServer):
         if status == 404:
             return 404, {"message": "Not Found"}
         pulls = self.pulls.setdefault(name, [])
+        if found["issue"]:
+            return self._commented(name, int(found["issue"]), method, body, parse_qs(parts.query))
         if found["reviews"]:
             return self._reviewed(name, int(found["number"]), method, body, parse_qs(parts.query))
         if number is not None:
@@ -95,6 +101,16 @@ class GitHubServer(GitServer):
         reviews.append({**body, "html_url": f"{self.url}/{name}/pull/{number}#pullrequestreview-{len(reviews) + 1}"})
         return 200, reviews[-1]
 
+    def _commented(
+        self, name: str, number: int, method: str, body: dict[str, Any], query: dict[str, list[str]]
+    ) -> Answer:
+        comments = self.comments.setdefault((name, number), [])
+        if method == "GET":
+            size, page = int(query["per_page"][0]), int(query["page"][0])
+            return 200, comments[size * (page - 1) : size * page]
+        comments.append({**body, "html_url": f"{self.url}/{name}/pull/{number}#issuecomment-{len(comments) + 1}"})
+        return 201, comments[-1]
+
     def _listed(self, pulls: list[dict[str, Any]], query: dict[str, list[str]]) -> list[dict[str, Any]]:
         state, head = query.get("state", ["open"])[0], query.get("head", [""])[0]
         return [
@@ -116,6 +132,7 @@ class GitHubServer(GitServer):
         if problem is not None:
             return 422, {"message": "Validation Failed", "errors": [problem]}
         number = len(pulls) + 1
+        plain_git(self.bare(name), "symbolic-ref", f"refs/pull/{number}/head", f"refs/heads/{head}")
         pulls.append(
             {
                 "number": number,

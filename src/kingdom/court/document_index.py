@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kingdom.base.times import epoch_seconds
 from kingdom.court.document_order import EntryPosition, SortOrder, first_after, sort_entries
-from kingdom.court.models import subject_of, timestamp
+from kingdom.court.models import FOLLOW_UP_FIELD, RESUME_TYPE, continued_task, subject_of, timestamp
 from kingdom.court.queues import (
     EVENTS,
     MESSAGES,
@@ -392,8 +392,9 @@ def _index_entry(stored: StoredDocument, inode: int) -> IndexEntry:
         "created_at": document.get("created_at") or timestamp(at),
         **index_fields(document),
     }
-    if document.get("type") == "resume":
-        fields["original_task_id"] = _value_at(document, "payload.original_task_id")
+    before = continued_task(document.get("type"), document.get("payload"), document.get(FOLLOW_UP_FIELD))
+    if stored.stream == TASKS and before is not None:
+        fields["original_task_id"] = before
     # The fields come first, so that a long payload does not cut them off.
     text = f"{' '.join(str(value) for value in fields.values())} {_text(document)}"
     words = text[:_MAX_SEARCH_CHARS].casefold()
@@ -408,7 +409,7 @@ def index_fields(document: dict[str, Any]) -> dict[str, str | None]:
 def describe_document(document: dict[str, Any]) -> str:
     """Return what a document is about, for people: its subject and title, the task it continues, or its type."""
     found = " ".join(filter(None, index_fields(document).values()))
-    if not found and document.get("type") == "resume":
+    if not found and document.get("type") == RESUME_TYPE:
         found = f"goes on from {_value_at(document, 'payload.original_task_id')}"
     return found or str(document.get("type"))
 

@@ -111,6 +111,12 @@ class Event(CourtDocument):
 DETECTED_BY: Final = "detected_by"
 """The field of an event that names the role which wrote ``event.detected``; without it, the king does."""
 
+RESUME_TYPE: Final = "resume"
+"""The type of a task that goes on with another after a person's answer."""
+
+FOLLOW_UP_FIELD: Final = "follow_up"
+"""The field of a task that goes on with the pull request of an earlier one."""
+
 EVENT_FIELDS: Final = ("id", "type", "source", "repo", "priority", "created_at")
 """The fields of an event that its task repeats in ``event``."""
 
@@ -182,6 +188,16 @@ class Result(CourtDocument):
     evidence: list[EvidenceCheck] = Field(default_factory=list)
     links: list[str] = Field(default_factory=list)
     memory_updates: list[str] = Field(default_factory=list)
+
+
+def continued_task(task_type: Any, payload: Any, follow_up: Any) -> str | None:
+    """Return the task that one goes on with, as a resume or a follow-up, from these fields of it. It is not validated.
+
+    The payload of a follow-up is that of its event: it comes from outside, and could name any task.
+    """
+    holder, name = (payload, "original_task_id") if task_type == RESUME_TYPE else (follow_up, "task_id")
+    found = holder.get(name) if isinstance(holder, dict) else None
+    return found if isinstance(found, str) else None
 
 
 _REPOSITORY_FIELDS: Final = ("repo", "repository")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.files import read_object
 from kingdom.court.document_index import full_document, stub_document
+from kingdom.court.models import RESUME_TYPE
 from kingdom.court.queues import EVENTS, TASKS, command_events, is_cancelled
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 NEEDS_HUMAN: Final = "needs_human"
 ANSWERED: Final = "answered"
 CANCELLED: Final = "cancelled"
-_RESUME: Final = "resume"
 _RESPONSE_SUFFIX: Final = ".human_response"
 _CANCEL_SUFFIX: Final = ".task_cancel"
 
@@ -54,7 +54,7 @@ def answers_in(documents: Iterable[StoredDocument]) -> dict[str, Answer]:
         document, payload = stored.document, stored.document.get("payload")
         if not isinstance(payload, dict):
             continue
-        resume = stored.stream == TASKS and document.get("type") == _RESUME
+        resume = stored.stream == TASKS and document.get("type") == RESUME_TYPE
         if not resume and not (stored.stream == EVENTS and str(document.get("type")).endswith(_RESPONSE_SUFFIX)):
             continue
         asked = payload.get("original_task_id" if resume else "task_id")
@@ -111,7 +111,7 @@ class QuestionIndex:
 
     def _collect(self, stream: str, entries: Sequence[IndexEntry]) -> None:
         for entry in entries:
-            if stream == TASKS and entry.type == _RESUME:
+            if stream == TASKS and entry.type == RESUME_TYPE:
                 # Its other links come from the payload of an event, which could name any task.
                 self._replies.setdefault(str(entry.fields.get("original_task_id")), []).append(
                     stub_document(entry, stream)

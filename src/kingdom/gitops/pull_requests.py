@@ -30,8 +30,8 @@ _MAX_RESPONSE_BYTES: Final = 4 * 1024 * 1024
 _MAX_REDIRECTS: Final = 3
 _REDIRECTS: Final = (301, 302, 307, 308)
 _PUBLIC_HOSTS: Final = ("github.com", "www.github.com", "ssh.github.com")
-_REVIEWS_PER_PAGE: Final = 100
-_MAX_REVIEW_PAGES: Final = 20
+_PAGE_SIZE: Final = 100  # of reviews and comments
+_MAX_PAGES: Final = 20
 _RIGHTS_ADVICE: Final = "give the token the right to write contents and pull requests of this repository"
 
 
@@ -96,6 +96,14 @@ class LineNote:
 
 
 @dataclass(frozen=True)
+class WantedComment:
+    """A comment on a pull request. ``mark`` is part of the body and finds it again."""
+
+    body: str
+    mark: str
+
+
+@dataclass(frozen=True)
 class WantedReview:
     """A review of a pull request at one of its commits. ``mark`` is part of the body and finds it again."""
 
@@ -142,16 +150,28 @@ class PullRequests:
     async def review(self, wanted: WantedReview) -> str:
         """Post a review that neither approves nor demands changes, once; return its address."""
         path = f"/pulls/{wanted.number}/reviews"
-        for page in range(1, _MAX_REVIEW_PAGES + 1):
-            found = await self._call("GET", f"{path}?per_page={_REVIEWS_PER_PAGE}&page={page}")
-            for one in found:
-                if wanted.mark in str(one.get("body")):
-                    return str(one["html_url"])
-            if len(found) < _REVIEWS_PER_PAGE:
-                break
+        if (posted := await self._find_posted(path, wanted.mark)) is not None:
+            return posted
         notes = [{"path": one.path, "line": one.line, "side": "RIGHT", "body": one.body} for one in wanted.notes]
         document = {"commit_id": wanted.commit, "body": wanted.body, "event": "COMMENT", "comments": notes}
         return str((await self._call("POST", path, document))["html_url"])
+
+    async def comment(self, number: int, wanted: WantedComment) -> str:
+        """Post a comment, once; return its address."""
+        path = f"/issues/{number}/comments"
+        posted = await self._find_posted(path, wanted.mark)
+        return posted or str((await self._call("POST", path, {"body": wanted.body}))["html_url"])
+
+    async def _find_posted(self, path: str, mark: str) -> str | None:
+        """Return the address of what was posted with a mark, if it was."""
+        for page in range(1, _MAX_PAGES + 1):
+            found = await self._call("GET", f"{path}?per_page={_PAGE_SIZE}&page={page}")
+            for one in found:
+                if mark in str(one.get("body")):
+                    return str(one["html_url"])
+            if len(found) < _PAGE_SIZE:
+                break
+        return None
 
     async def get(self, path: str) -> Any:
         """Read something of the repository: ``get("/pulls/7")``."""

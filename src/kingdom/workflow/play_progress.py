@@ -209,6 +209,7 @@ def _finished(snapshot: WorkflowSnapshot, status: str, **more: Any) -> Finished:
         "summary": summary,
         "links": [*(one.url for one in snapshot.landings if one.url), *written][:_MAX_LINKS],
         "workflow_id": snapshot.workflow.id,
+        "pull_requests": [{"url": one.url, "branch": one.branch} for one in snapshot.landings if one.url],
         "branches": {name: list(branches) for name, branches in snapshot.branches.items()},
         **more,
     }

@@ -178,6 +178,7 @@ async def test_what_our_own_account_does_is_no_event(post: Post, github: FakeGit
         await look(post, watch)
         github.comment(1, "I am on it", by=ME)
         github.comment(1, "Me too", by="our-other-bot")
+        github.comment(1, "Done.\n\n<!-- kingdom task-20260921-001 -->", by="the-owner-of-another-token")
         github.push(1, by=ME)
         github.touch(1)
         await look(post, watch)

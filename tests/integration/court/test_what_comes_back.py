@@ -13,7 +13,7 @@ import yaml
 from tests.support.git_server import trusted
 from tests.support.github_server import GitHubServer
 from tests.support.repositories import plain_git
-from tests.support.workflow_courts import WorkflowCourt
+from tests.support.workflow_courts import GENERAL, WorkflowCourt
 
 TOKEN = "token-of-the-court"
 # It fixes, and does what a reviewer says; each run costs the same.
@@ -110,3 +110,28 @@ async def test_a_comment_on_a_pull_request_of_somebody_else_is_a_task_of_its_own
     (result,) = court.results()
     assert result["status"] == "success", result
     assert "Your work is in the pull request" not in court.prompts()[0]
+
+
+async def test_with_own_a_pull_request_of_somebody_else_is_left_alone(
+    court: WorkflowCourt, github: GitHubServer
+) -> None:
+    path = court.home.general(GENERAL) / "manifest.yaml"
+    manifest = yaml.safe_load(path.read_text())
+    manifest["subscribes"] = ["jira.ticket.assigned", {"type": "github.pr.*", "own": True}]
+    path.write_text(yaml.safe_dump(manifest))
+    async with court.reigning() as reign:
+        court.drop("evt-jira-1", "jira.ticket.assigned", {"ticket_key": "WEB-7", "title": "A line is lost"}, "acme/web")
+        await reign.until(lambda: court.completed("evt-jira-1"))
+        (pull,) = github.pulls["acme/web"]
+        theirs = {"number": 9, "title": "Theirs", "html_url": f"{github.url}/acme/web/pull/9"}
+        court.drop("evt-github-2", "github.pr.commented", about(theirs), "acme/web")
+        await reign.until(lambda: court.completed("evt-github-2"))
+        court.drop("evt-github-3", "github.pr.commented", about(pull, comment={"body": "Rename it."}), "acme/web")
+        await reign.until(lambda: court.completed("evt-github-3"))
+        github.merge("acme/web", 1)
+        court.drop("evt-github-4", "github.pr.merged", about(pull, state="merged"), "acme/web")
+        await reign.until(lambda: court.completed("evt-github-4"))
+    summaries = [one["summary"] for one in court.results()]
+    assert len(summaries) == 3
+    assert summaries[-1] == f"{pull['html_url']} is done, worktrees released: 1"
+    assert len(await court.workflows()) == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kingdom.court.home import Home
-from kingdom.court.king.pending import RoutingTable
+from kingdom.court.king.pending import RoutedFields, RoutingTable
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.patterns import type_matches
 from kingdom.court.trust.config import TrustConfig
@@ -27,8 +27,10 @@ def routes(home: Home) -> RoutingTable:
     return RoutingTable(load_generals(home), home, TrustPolicy(TrustConfig()))
 
 
-def taken_by(realm: Realm, kind: str, repo: str | None = None, author: str | None = None) -> str | None:
-    route = routes(realm.home).match(kind, repo, author, SOMEBODY)
+def taken_by(
+    realm: Realm, kind: str, repo: str | None = None, author: str | None = None, opened_by: str | None = None
+) -> str | None:
+    route = routes(realm.home).match(RoutedFields(kind, repo, author, SOMEBODY, opened_by))
     return None if route is None else route.general
 
 
@@ -84,6 +86,24 @@ def test_filters_of_repository_and_author(
     assert (taken_by(realm, "github.pr.opened", repo, author) is not None) is taken
 
 
+def test_what_happens_to_a_pull_request_goes_to_the_general_that_opened_it(realm: Realm) -> None:
+    realm.install("gen-any", subscribes=["github.pr.*"], order=1)
+    realm.install("gen-fix", subscribes=[{"type": "github.pr.commented", "own": True}])
+    realm.install("gen-late", subscribes=["github.pr.commented"], order=500)
+    assert taken_by(realm, "github.pr.commented", opened_by="gen-fix") == "gen-fix"
+    assert taken_by(realm, "github.pr.commented", opened_by="gen-late") == "gen-late"
+    assert taken_by(realm, "github.pr.commented") == "gen-any"
+    assert taken_by(realm, "github.pr.reviewed", opened_by="gen-fix") == "gen-any", "it does not take that"
+
+
+def test_own_takes_nothing_else(realm: Realm) -> None:
+    realm.install("gen-fix", subscribes=[{"type": "github.*.commented", "own": True}])
+    assert taken_by(realm, "github.pr.commented", opened_by="gen-fix") == "gen-fix"
+    for opened_by in (None, "gen-other"):
+        assert taken_by(realm, "github.pr.commented", opened_by=opened_by) is None
+    assert taken_by(realm, "github.issue.commented") is None
+
+
 @pytest.mark.parametrize(
     ("payload", "author"),
     [
@@ -102,7 +122,7 @@ def test_the_author_is_found_under_the_names_sources_use(payload: dict[str, Any]
 def test_a_general_with_a_broken_manifest_keeps_its_events_waiting(realm: Realm) -> None:
     realm.install("gen-last", subscribes=["github.*"])
     realm.install("gen-pr", subscribes=["github.pr.opened", {"type": "x y"}], timeout_seconds="soon")
-    found = routes(realm.home).match("github.pr.opened", None, None, SOMEBODY)
+    found = routes(realm.home).match(RoutedFields("github.pr.opened", people=SOMEBODY))
     assert found is not None
     assert found.general == "gen-pr"
     assert "manifest.yaml" in str(found.problem)

@@ -139,6 +139,8 @@ class RetentionSection(ConfigSection):
     invalid_days: Days = 30.0
     """Invalid documents, and messages that could not be sent."""
     reports_days: Days = 400.0
+    pull_requests_days: Days = 90.0
+    """Who opened a pull request, after a task last worked on it."""
     workspace_days: Days = 14.0
     """Working folders of tasks, after they were last used."""
 

@@ -148,6 +148,9 @@ def retention_rules(section: RetentionSection) -> tuple[RetentionRule, ...]:
             "session logs", ("logs", "sessions"), re.compile(rf"{soldier}\.(json|err)"), section.session_logs_days
         ),
         RetentionRule("soldiers", ("state", "soldiers"), re.compile(soldier), section.session_logs_days, "folder"),
+        RetentionRule(
+            "pull requests", ("state", "pull-requests"), re.compile(r"[0-9a-f]{32}\.json"), section.pull_requests_days
+        ),
         RetentionRule("seen index", ("state", "sentinel", "seen"), re.compile(r"[^.].*"), section.seen_days),
         RetentionRule("logs", ("logs",), re.compile(r"events-\d{8}(\.\d+)?\.log|[a-z]+\.log\.old"), section.logs_days),
         *(RetentionRule("leftovers", ("state", role), _MATCHES_NOTHING, 0.0) for role in FIXED_ROLES),

@@ -18,7 +18,8 @@ from kingdom.court.errors import InvalidId
 from kingdom.court.general.errors import TaskRefused
 from kingdom.court.general.workspace import Workspace, allows_local, configured_url
 from kingdom.court.home import check_name, named_path
-from kingdom.court.models import repository_of, subject_of
+from kingdom.court.models import FOLLOW_UP_FIELD, RESUME_TYPE, continued_task, repository_of, subject_of
+from kingdom.court.pull_requests import OpenedPullRequest
 from kingdom.journal import JournalError
 from kingdom.journal.catalog import general_actor
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from kingdom.court.packages.manifest import Manifest
     from kingdom.journal import EventData
 
-RESUME_TYPE: Final = "resume"
 _MAX_HISTORY_TASKS: Final = 1000
 Sleep = Callable[[float], Awaitable[None]]
 log = logging.getLogger("kingdom.court")
@@ -47,7 +47,7 @@ log = logging.getLogger("kingdom.court")
 
 @dataclass(frozen=True, slots=True)
 class TaskHistory:
-    """The tasks that a resume continues, latest first; empty for a task that is not a resume.
+    """The tasks that a resume or a follow-up continues, latest first; empty for all others.
 
     The result of each names the task before it (``original_task_id``), and the repository it worked on.
     """
@@ -55,7 +55,7 @@ class TaskHistory:
     task_id: str
     former: tuple[str, ...] = ()
     repo: str | None = None  # of the former tasks
-    task_type: str | None = None  # of the first task
+    task_type: str | None = None  # of the first task that the resume goes on with, not of one before a follow-up
 
     @property
     def work_id(self) -> str:
@@ -63,14 +63,17 @@ class TaskHistory:
         return self.former[-1] if self.former else self.task_id
 
 
+def follow_up_of(task: Task) -> OpenedPullRequest | None:
+    """Return the pull request that a task goes on with: an earlier task of its general opened it."""
+    return OpenedPullRequest.from_document((task.model_extra or {}).get(FOLLOW_UP_FIELD))
+
+
 def load_task_history(home: Home, task: Task) -> TaskHistory:
     """Read the history of a task. Raises :class:`TaskRefused` for a resume that names no task."""
-    if task.type != RESUME_TYPE:
-        return TaskHistory(task.id)
     former: list[str] = []
     repo: str | None = None
     kind: str | None = None
-    before: Any = task.payload.get("original_task_id")
+    before: Any = continued_task(task.type, task.payload, (task.model_extra or {}).get(FOLLOW_UP_FIELD))
     while before is not None and before not in former and len(former) < _MAX_HISTORY_TASKS:
         try:
             result = read_object(home.result(before))
@@ -78,10 +81,14 @@ def load_task_history(home: Home, task: Task) -> TaskHistory:
             raise TaskRefused(f"the task to resume, {before!r:.80}, is not the id of a task") from None
         former.append(before)
         repo = repo if repo is not None else result.get("repo")
-        kind = result.get("task_type") or kind
+        if task.type == RESUME_TYPE and kind in (None, RESUME_TYPE):
+            kind = result.get("task_type") or kind
         before = result.get("original_task_id")
-    if not former:
+    if task.type == RESUME_TYPE and not former:
         raise TaskRefused("the payload of a resume task needs original_task_id, the task to resume")
+    follow_up = follow_up_of(task)
+    if follow_up is not None and follow_up.work_id not in former:  # results are kept for some days only
+        former.append(follow_up.work_id)
     return TaskHistory(task.id, tuple(former), repo, kind)
 
 
@@ -111,6 +118,11 @@ class TaskContext:
         if named := (self.task.model_extra or {}).get("repo") or self.history.repo:
             return named
         return (None if self.event is None else self.event.get("repo")) or repository_of(self.task.payload)
+
+    @property
+    def follow_up(self) -> OpenedPullRequest | None:
+        """The pull request that the task goes on with."""
+        return follow_up_of(self.task)
 
     @property
     def type(self) -> Any:

@@ -20,14 +20,15 @@ from kingdom.court.general.workspace import Workspace, allows_local
 from kingdom.court.models import Task
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.packages.manifest import LandSection
+from kingdom.court.pull_requests import OpenedPullRequest, OpenedPullRequests, opened_by, post_mark
 from kingdom.gitops.commits import log
 from kingdom.gitops.errors import GitError, LandingRefused
-from kingdom.gitops.landing import free_branch, push_branch
-from kingdom.gitops.pull_requests import PullRequests, PullRequestTarget, WantedRequest
+from kingdom.gitops.landing import contains, free_branch, push_branch, remote_branch
+from kingdom.gitops.pull_requests import PullRequests, PullRequestTarget, WantedComment, WantedRequest
 from kingdom.gitops.remotes import is_outage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kingdom.court.general.context import GeneralContext, TaskContext
     from kingdom.court.general.workspace import Workplace
@@ -39,6 +40,7 @@ _MAX_BODY_CHARS: Final = 60_000
 _MAX_TITLE_CHARS: Final = 200
 _TITLE_FIELDS: Final = ("title", "summary", "subject")
 RETRY_SECONDS: Final = (1.0, 4.0, 15.0)  # between two tries while a remote is away
+_ISSUE_EVENTS: Final = "github.issue."
 _NOT_IN_BRANCH: Final = re.compile(r"[^A-Za-z0-9_.]+")
 
 
@@ -61,6 +63,8 @@ class TaskTexts:
     payload: Mapping[str, Any]
     summary: str
     cost_usd: float | None = None
+    task_type: str | None = None
+    follow_up: OpenedPullRequest | None = None
 
     @property
     def branch(self) -> str:
@@ -74,14 +78,30 @@ class TaskTexts:
         named = next((title for title in titles if isinstance(title, str) and title.strip()), first_commit)
         title = clean_line(named, _MAX_TITLE_CHARS)
         key = self.subject or ""
-        return title if not key or key.lower() in title.lower() else f"{key}: {title}"
+        return title if not key or self._issue is not None or key.lower() in title.lower() else f"{key}: {title}"
 
     def body(self) -> str:
         """The text of the pull request."""
         about = f" for {self.subject}" if self.subject else ""
         cost = f", ${self.cost_usd:.2f}" if self.cost_usd else ""
-        end = f"---\nTask `{self.task_id}` of {self.general}{about}{cost}."
-        return cut_middle(clean(self.summary).strip(), _MAX_BODY_CHARS) + f"\n\n{end}\n"
+        closes = f"Closes #{self._issue}.\n\n" if self._issue is not None else ""
+        end = f"{closes}---\nTask `{self.task_id}` of {self.general}{about}{cost}."
+        return f"{self._summary}\n\n{end}\n"
+
+    def comment(self) -> WantedComment:
+        """The answer to what was said about the pull request."""
+        mark = post_mark(self.task_id)
+        return WantedComment(f"{self._summary}\n\n{mark}", mark)
+
+    @property
+    def _summary(self) -> str:
+        return cut_middle(clean(self.summary).strip(), _MAX_BODY_CHARS)
+
+    @property
+    def _issue(self) -> str | None:
+        """The number of the issue on GitHub that the task is about; merging the pull request closes it."""
+        named = (self.subject or "").rpartition("#")[2]
+        return named if (self.task_type or "").startswith(_ISSUE_EVENTS) and named.isdigit() else None
 
 
 async def land_result(
@@ -97,18 +117,14 @@ async def land_result(
     place = place or context.workspace.find(task_context.history.work_id)  # None: prepared by a former process
     if place is None or place.tree is None:
         return result
-    texts = TaskTexts(task.id, context.name, task_context.subject, task.payload, result.summary, result.cost_usd)
+    texts = _texts(task_context, context.name, result.summary, result.cost_usd)
     try:
         landed = await land_task(place.tree, plan, texts)
     except GitError as error:
         said = f"The work is done, on {place.tree.branch} in {place.folder}, but was not landed: {error}. "
         said += f"Land it later with: kingdom task land {task.id}"
         return result.model_copy(update={"summary": f"{result.summary}\n\n{said}".strip()})
-    if landed is None:
-        return result
-    links = [landed.url] if landed.url else []
-    more = [link for link in result.links if link not in links]
-    return result.model_copy(update={"links": [*links, *more], "branch": landed.branch})
+    return result if landed is None else result.model_copy(update=_landed_fields(landed, task_context, result.links))
 
 
 async def land_again(
@@ -144,16 +160,39 @@ async def land_again(
         raise InvalidTaskState(
             "NOTHING_TO_LAND", f"{task_id} has no worktree any more, or never had one: its branch is in the clone"
         )
-    cost = result.get("cost_usd")
-    summary = str(result.get("summary") or "")
-    texts = TaskTexts(task.id, task.target_general, context.subject, task.payload, summary, cost)
+    texts = _texts(context, task.target_general, str(result.get("summary") or ""), result.get("cost_usd"))
     landed = await land_task(place.tree, plan, texts)
     if landed is None:
         raise InvalidTaskState("NOTHING_TO_LAND", f"{task_id} made no commit: there is nothing to land")
-    links = [landed.url] if landed.url else []
-    links += [link for link in result.get("links") or [] if link not in links]
-    write_json(home.result(task_id), {**result, "links": links, "branch": landed.branch})
+    result |= _landed_fields(landed, context, result.get("links") or [])
+    for opened in opened_by(result, task.target_general):  # the king has read the result before
+        OpenedPullRequests(home).record(opened)
+    write_json(home.result(task_id), result)
     return landed
+
+
+def _texts(task_context: TaskContext, general: str, summary: str, cost_usd: float | None) -> TaskTexts:
+    task, kind = task_context.task, task_context.type
+    return TaskTexts(
+        task.id,
+        general,
+        task_context.subject,
+        task.payload,
+        summary,
+        cost_usd,
+        kind if isinstance(kind, str) else None,
+        task_context.follow_up,
+    )
+
+
+def _landed_fields(landed: LandedTask, task_context: TaskContext, links: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a result that say where the commits are."""
+    fields: dict[str, Any] = {"branch": landed.branch, "links": list(links)}
+    if landed.url:
+        fields["links"] = [landed.url, *(link for link in links if link != landed.url)]
+        fields["pull_requests"] = [{"url": landed.url, "branch": landed.branch}]
+        fields["work_id"] = task_context.history.work_id
+    return fields
 
 
 async def land_task(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTask | None:
@@ -172,6 +211,8 @@ async def land_task(tree: Worktree, plan: LandSection, texts: TaskTexts) -> Land
 
 
 async def _land(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTask | None:
+    if texts.follow_up is not None:
+        return await _land_follow_up(tree, texts, texts.follow_up)
     clone, tip = tree.clone, await tree.tip()
     commits = [] if tip in (None, tree.base) else await log(clone, tree.base, str(tip))
     if tip is None or not commits:
@@ -189,3 +230,21 @@ async def _land(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTa
     wanted = WantedRequest(branch, base, texts.title(commits[-1].title), texts.body(), plan.draft)
     found, _ = await requests.ensure(wanted)
     return LandedTask(branch, len(commits), found.url)
+
+
+async def _land_follow_up(tree: Worktree, texts: TaskTexts, opened: OpenedPullRequest) -> LandedTask:
+    """Push what was added to the branch of the pull request, and answer there."""
+    clone, tip, branch = tree.clone, await tree.tip(), opened.branch
+    present = await remote_branch(clone, clone.url, branch)
+    if tip is None or present is None:
+        raise LandingRefused(f"the branch {branch} is gone", f"restore it on {opened.url}")
+    commits = 0
+    if tip != present:
+        if not await contains(clone, tip, present):
+            raise LandingRefused(f"the branch {branch} has commits of others", f"merge them in {tree.path} and commit")
+        commits = len(await log(clone, present, tip))
+        await push_branch(clone, clone.url, tip, branch, present)
+    target = PullRequestTarget.of(clone.url)
+    requests = PullRequests(target, await clone.git.access.credentials.token(target.host))
+    await requests.comment(int(opened.url.rpartition("/")[2]), texts.comment())
+    return LandedTask(branch, commits, opened.url)

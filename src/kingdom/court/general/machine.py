@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.times import epoch_seconds
 from kingdom.court.errors import InvalidId
-from kingdom.court.general.context import RESUME_TYPE
 from kingdom.court.general.errors import TaskRefused
 from kingdom.court.general.workspace import repository_url
 from kingdom.court.machines.capacity import SoldierSlots, machine_state
 from kingdom.court.machines.exchange import fetch_former_results, fetch_results, publish_results, worker_name
 from kingdom.court.machines.listing import clones_elsewhere
-from kingdom.court.models import repository_of
+from kingdom.court.models import FOLLOW_UP_FIELD, continued_task, repository_of
 from kingdom.gitops import GitError
 from kingdom.gitops.names import check_url
 from kingdom.gitops.repository import REPO
@@ -73,9 +72,7 @@ class SharedMachine:
 
     def _continues_elsewhere(self, document: Mapping[str, Any]) -> bool:
         """Whether a task continues one of another machine, which has the conversation and the worktree."""
-        if document.get("type") != RESUME_TYPE or not isinstance(document.get("payload"), dict):
-            return False
-        before = document["payload"].get("original_task_id")
+        before = continued_task(document.get("type"), document.get("payload"), document.get(FOLLOW_UP_FIELD))
         try:
             return isinstance(before, str) and not self._context.home.soldier_id(before).exists()
         except InvalidId:
@@ -112,7 +109,8 @@ class SharedMachine:
             return
         await fetch_results(self._context.bus, self._context.home, [task.id for task in tasks])
         for task in tasks:
-            if isinstance(before := task.payload.get("original_task_id"), str):
+            before = continued_task(task.type, task.payload, (task.model_extra or {}).get(FOLLOW_UP_FIELD))
+            if isinstance(before, str):
                 with contextlib.suppress(InvalidId):  # refused when the task is prepared
                     await fetch_former_results(self._context.bus, self._context.home, before)
 

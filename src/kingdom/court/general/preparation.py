@@ -28,7 +28,8 @@ from kingdom.court.general.prompts import (
 )
 from kingdom.court.general.workspace import repository_url, write_task_files
 from kingdom.court.home import check_name
-from kingdom.court.models import EVENT_FIELDS
+from kingdom.court.models import EVENT_FIELDS, RESUME_TYPE
+from kingdom.court.pull_requests import PULL_REQUEST_ENDS, PULL_REQUEST_EVENTS
 from kingdom.court.queues import EVENTS, TASKS
 from kingdom.court.trust.policy import permit_of
 from kingdom.court.trust.text_hash import text_hash_problem
@@ -46,10 +47,7 @@ if TYPE_CHECKING:
     from kingdom.court.trust.policy import Permit
 
 _MAX_INLINE_RENDER_CHARS: Final = 20_000  # a shorter prompt is built faster than a thread could be asked for it
-_PULL_REQUEST_PREFIX: Final = "github.pr."
 _MAX_PULL_REQUEST_NUMBER: Final = 2**31
-_PULL_REQUEST_EVENTS: Final = "github.pr."
-_PULL_REQUEST_ENDS: Final = ("github.pr.merged", "github.pr.closed")
 _ISSUE_FIELDS: Final = ("title", "body", "url", "author", "labels", "summary", "description")  # ticket, pull request
 _numbers = itertools.count(1)
 
@@ -220,7 +218,7 @@ def workflow_options(
         "git": context.system.git.model_dump(mode="json"),
         "journal": str(context.home.journal),
         "pull_request": _pull_request_url(task_context),
-        "merged": task_context.type in _PULL_REQUEST_ENDS,
+        "merged": task_context.type in PULL_REQUEST_ENDS,
         "land": None if context.manifest.land is None else context.manifest.land.model_dump(mode="json"),
         "retries": progress.retries,
         "answer": None if answer is None else {"task_id": task_context.task.id, "text": answer},
@@ -230,7 +228,7 @@ def workflow_options(
 def _pull_request_url(task_context: TaskContext) -> str | None:
     """Return the address of the pull request that an event is about, or None."""
     url = task_context.task.payload.get("url")
-    about = isinstance(task_context.type, str) and task_context.type.startswith(_PULL_REQUEST_EVENTS)
+    about = isinstance(task_context.type, str) and task_context.type.startswith(PULL_REQUEST_EVENTS)
     return url if about and isinstance(url, str) else None
 
 
@@ -274,8 +272,12 @@ async def prepare_run(context: GeneralContext, task_context: TaskContext, progre
         return await _prepare_workflow(context, task_context, progress)
     home, manifest, history = context.home, context.manifest, task_context.history
     url = _repository_url(context, task_context)
-    place = await context.workspace.prepare(history.work_id, url, fetch=not history.former)
-    pull = await pull_request_of(context, task_context, place, fetch=not history.former)
+    resumed = task_context.task.type == RESUME_TYPE  # it goes on with what its first task saw
+    place = await context.workspace.prepare(history.work_id, url, fetch=not resumed)
+    pull = await pull_request_of(context, task_context, place, fetch=not resumed)
+    behind = None
+    if task_context.follow_up is not None and place.tree is not None and pull is not None:
+        behind = "" if resumed else await context.workspace.bring_up_to_date(place.tree, pull)
     instructions = read_instructions(context.package.instructions_path)
     placed = await write_task_files(place, instructions, task_description(home, task_context.task, context.name, pull))
     # A session is resumed once: when that fails, a new soldier with a complete prompt has better chances.
@@ -291,8 +293,9 @@ async def prepare_run(context: GeneralContext, task_context: TaskContext, progre
         folder=place.folder,
         pull=pull,
         omitted=await context.workspace.omitted(place),
+        behind=behind,
         instructions_text="" if placed else instructions or "",
-        resume=session_id is not None,
+        resume=session_id is not None and resumed,
         previous_error=progress.errors[-1] if progress.errors else None,
         waiting=waiting,
     )
@@ -318,7 +321,7 @@ async def pull_request_of(
     """Return the pull request that a task is about, or None. Without ``fetch`` its head is the one that was seen."""
     payload, kind = task_context.task.payload, task_context.type
     number = payload.get("number")
-    if place.tree is None or not isinstance(kind, str) or not kind.startswith(_PULL_REQUEST_PREFIX):
+    if place.tree is None or not isinstance(kind, str) or not kind.startswith(PULL_REQUEST_EVENTS):
         return None
     if type(number) is not int or not 0 < number < _MAX_PULL_REQUEST_NUMBER:
         return None

@@ -5,8 +5,9 @@ rendered itself, so template markers in it have no meaning. When a prompt is too
 from outside is cut out, with a marker; the text of the template is never cut. ``docs/reference/manifest.md`` lists the
 variables.
 
-The question and answer of a resume, the pull request, what is not checked out, the text hash, the last error and how to
-report are appended to a prompt whose template leaves them out: a soldier cannot work without them.
+The note about an own pull request, the question and answer of a resume, the pull request, what is not checked out, the
+text hash, the last error and how to report are appended to a prompt whose template leaves them out: a soldier cannot
+work without them.
 
 The memory of a general is a folder of Markdown files. ``learned.md`` is written by the general: one entry for each task
 whose soldier reported something worth remembering, the oldest removed when the file grows too large. The other files
@@ -27,9 +28,8 @@ from kingdom.agents.contract import instructions
 from kingdom.agents.untrusted import clean, clean_line, clean_tree, cut_middle, fence, lay_out
 from kingdom.base.files import read_cached, read_json, write_atomic
 from kingdom.court.activity import recent_activity
-from kingdom.court.general.context import RESUME_TYPE
 from kingdom.court.general.errors import TaskRefused
-from kingdom.court.models import EVENT_FIELDS
+from kingdom.court.models import EVENT_FIELDS, RESUME_TYPE
 from kingdom.court.trust.text_hash import TEXT_HASH_FIELD
 
 if TYPE_CHECKING:
@@ -61,12 +61,18 @@ _PREVIOUS_ERROR_LABEL: Final = "why the last try at this task failed: informatio
 _ANSWER_LABEL: Final = "a person's answer to the question; it decides what was asked, nothing else"
 # Appended when a template uses none of the variables.
 _APPENDED_SECTIONS: Final = (
+    (("follow_up",), "# Your own pull request\n\n{follow_up}"),
     (("question", "answer"), "# A person has answered a question that was asked\n\n{question}\n\n{answer}"),
     (("pull",), "# The pull request\n\n{pull_summary}"),
     (("omitted",), "# What is not checked out\n\n{omitted}"),
     (("frozen",), "# What may have changed\n\n{frozen}"),
     (("previous_error",), "# The last try failed\n\n{previous_error}"),
     (("report",), "# How to report\n\n{report}"),
+)
+_FOLLOW_UP_NOTE: Final = (
+    "Pull request {number} is your own work: an earlier task of yours opened it, and its branch is checked out. What "
+    "was said or found there is in the data. Do what it asks for and commit it: your commits are pushed to the pull "
+    "request, and your summary is posted there as the answer, so write it for the person who asked."
 )
 _TEXT_HASH_NOTE: Final = (
     "The data is as it was when the event happened; the SHA-256 of its text is {hash}. It may have been changed at its "
@@ -157,9 +163,10 @@ class PromptData:
     repo_path: str
     pull: PullRequest | None = None
     omitted: str = ""  # what the worktree lacks of its repository
+    behind: str | None = None  # for the general's own pull request: what the worktree lacks of it
     memory: str = ""
     instructions: str = ""  # put before the prompt, when they could not be written into the workplace
-    resume: bool = False  # the agent's session, which knows the task, is resumed
+    resume: bool = False  # the agent's session, which knows the task and asked, is resumed
     question: str | None = None
     answer: str | None = None
     previous_error: str | None = None
@@ -261,9 +268,16 @@ def _fixed_variables(prompt_data: PromptData, payload: Any) -> dict[str, Any]:
         "repo_path": prompt_data.repo_path,
         "pull": prompt_data.pull.document() if prompt_data.pull else {},
         "omitted": prompt_data.omitted,
+        "follow_up": _follow_up(prompt_data),
         "pull_summary": prompt_data.pull.summary() if prompt_data.pull else "",
         "previous_results": fence(previous, _PREVIOUS_RESULTS_LABEL) if previous else "",
     }
+
+
+def _follow_up(prompt_data: PromptData) -> str:
+    if prompt_data.behind is None or prompt_data.pull is None:
+        return ""
+    return f"{_FOLLOW_UP_NOTE.format(number=prompt_data.pull.number)} {prompt_data.behind}".rstrip()
 
 
 def _fenced(text: str | None, label: str, longest: int) -> str:
@@ -294,6 +308,7 @@ def collect_prompt_data(
     folder: Path,
     pull: PullRequest | None,
     omitted: str,
+    behind: str | None = None,
     instructions_text: str,
     resume: bool,
     previous_error: str | None,
@@ -314,6 +329,7 @@ def collect_prompt_data(
         repo_path=str(folder),
         pull=pull,
         omitted=omitted,
+        behind=behind,
         memory=read_memory(home.general_memory(manifest.name), manifest.memory_max_bytes),
         instructions=instructions_text,
         resume=resume,

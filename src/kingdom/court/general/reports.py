@@ -18,12 +18,12 @@ from kingdom.base.files import encode_json, read_json
 from kingdom.court.activity import append_task_log, missing_entries, recent_entries
 from kingdom.court.days import day_of
 from kingdom.court.general.comments import comments_of
-from kingdom.court.general.context import RESUME_TYPE, load_task_history
+from kingdom.court.general.context import load_task_history
 from kingdom.court.general.errors import TaskRefused
 from kingdom.court.general.preparation import remove_handovers, session_file
 from kingdom.court.general.prompts import add_to_memory
 from kingdom.court.general.workspace import TASK_FILE
-from kingdom.court.models import Question, Result
+from kingdom.court.models import FOLLOW_UP_FIELD, Question, Result, continued_task
 from kingdom.gitops import GitError
 from kingdom.journal.catalog import TaskCancelled, TaskCompleted, TaskFailed, TaskNeedsHuman, TaskStarted
 
@@ -89,6 +89,11 @@ class ResultBuilder:
             return "\n".join([summary, *([""] if listed else []), *listed])
         return summary
 
+    def _landed_by_workflow(self) -> Any:
+        """Return the pull requests that a workflow opened. Its document is ours: no agent wrote it."""
+        workflow = self.context.manifest.mode == "workflow"
+        return self._document.get("pull_requests") if workflow and self._document is not None else None
+
     @property
     def _document(self) -> Mapping[str, Any] | None:
         return self.outcome.result if self.outcome else None
@@ -105,8 +110,11 @@ class ResultBuilder:
             "subject": self.task_context.subject,  # later tasks find this one by it
             "repo": self.task_context.repo if isinstance(self.task_context.repo, str) else None,  # for a resume
         }
-        if task.type == RESUME_TYPE:
-            more["original_task_id"] = task.payload.get("original_task_id")
+        follow_up = (task.model_extra or {}).get(FOLLOW_UP_FIELD)
+        if (before := continued_task(task.type, task.payload, follow_up)) is not None:
+            more["original_task_id"] = before
+        if landed := self._landed_by_workflow():
+            more |= {"pull_requests": landed, "work_id": self.task_context.history.work_id}
         return Result(
             task_id=task.id,
             general=context.name,

@@ -14,6 +14,7 @@ from kingdom.agents.untrusted import clean
 from kingdom.court.general.comments import comments_of
 from kingdom.court.general.landing import RETRY_SECONDS
 from kingdom.court.general.preparation import pull_request_of
+from kingdom.court.pull_requests import post_mark
 from kingdom.gitops.errors import GitError, LandingRefused
 from kingdom.gitops.pull_requests import LineNote, PullRequests, PullRequestTarget, WantedReview
 from kingdom.gitops.remotes import is_outage
@@ -43,7 +44,7 @@ async def post_review(
         if pull is None or not pull.head:
             raise LandingRefused("the task is about no pull request whose head is known", "see the event")
         notes = tuple(LineNote(one.path, one.line, clean(one.body)) for one in comments_of(document))
-        mark = f"<!-- kingdom {result.task_id} -->"
+        mark = post_mark(result.task_id)
         body = f"{clean(str(document.get('summary') or '')).strip()}\n\n{mark}"
         url = await _post(place, WantedReview(pull.number, pull.head, body, mark, notes))
     except (GitError, ValueError) as error:

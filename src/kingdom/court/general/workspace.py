@@ -40,6 +40,7 @@ from kingdom.gitops.access import find_omitted, some_names
 from kingdom.gitops.names import pull_ref
 from kingdom.gitops.remotes import is_outage
 from kingdom.gitops.repository import ORIGIN_REFS
+from kingdom.gitops.reset import reset
 from kingdom.gitops.settings import GitSettings
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ class Workspace:
         self._folder = home.work(general)
         self._plain = self._folder / "tasks"
         self._clones = Clones(settings.runner(), home.clones, allow_local=local)
+        self._identity = settings.identity
         self._worktrees = Worktrees(self._clones, self._folder, identity=settings.identity)
 
     async def prune(self) -> None:
@@ -192,6 +194,26 @@ class Workspace:
             raise TaskRefused(f"a worktree of {url} could not be created: {error}") from error
         _write_exclude_file(clone.repo / "info")
         return Workplace(tree.path, tree)
+
+    async def bring_up_to_date(self, tree: Worktree, pull: PullRequest) -> str:
+        """Set a worktree to the head of its own pull request, with what others pushed there.
+
+        Return what is missing, for the soldier; empty if nothing is. What would be dropped is kept under a ref.
+        """
+        tip = await tree.tip()
+        if not pull.head or tip is None or tip == pull.head:
+            return ""
+        clone = tree.clone
+        try:
+            if await clone.is_ancestor(pull.head, tip):
+                return ""  # what is here was not pushed yet
+            if not (tip == tree.base or await clone.is_ancestor(tip, pull.head)):
+                return f"Others have pushed to it: bring that in first, with `git merge --no-edit {pull.head}`."
+            await reset(tree, pull.head, identity=self._identity)
+        except GitError as error:
+            log.warning("%s: %s was not set to pull request %s: %s", self.general, tree.path, pull.number, error)
+            return f"It could not be brought up to date: {clean_line(str(error), _MAX_PROBLEM_CHARS)}"
+        return ""
 
     async def find_pull_request(self, tree: Worktree, number: int, base: Any, *, fetch: bool) -> PullRequest:
         return await find_pull_request(self._clones, tree.clone, number, base, fetch=fetch)

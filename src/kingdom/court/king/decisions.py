@@ -196,6 +196,7 @@ def dispatch_event(state: KingState, delivery: Delivery, chosen: AdmittedEvent) 
             # A copy, so that the general need not look the event up: with many tasks that would be most of its work.
             "event": storable({name: document.get(name) for name in EVENT_FIELDS}),
             **state.permitted(document),
+            **state.follow_up(chosen.pending, chosen.general),
             **({} if event.repo is None else {"repo": storable(event.repo)}),
         }
     )

@@ -47,6 +47,7 @@ from kingdom.journal.catalog import EventDetected, EventDiscarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from kingdom.base.inotify import FileChange
     from kingdom.bus import Delivery
@@ -96,7 +97,7 @@ class King:
         self._claimed: list[Delivery] = []  # in this tick, and not in the log yet
         self._schedules = Schedules(self._services.home, self._config.timezone)
         self._applier = Applier(self._services, self._schedules.store, self._held)
-        self._pending = PendingEvents()
+        self._pending = PendingEvents(self._state.pull_requests)
         self._routing = RoutingTable(Generals(), self._services.home, self._state.trust)
         self._new_events = True
         self._last_full_check: float | None = None
@@ -169,6 +170,8 @@ class King:
         state.plan, state.tick_again = TickPlan(), False
         self._reload_generals(now)
         more = await collect_results(state)
+        for opened in state.plan.opened:  # before events about it are read
+            state.pull_requests.record(opened)
         waits = [check_deadlines(state, now)]
         if full_check:
             self._last_checked_task = await fail_lost_tasks(state, self._last_checked_task)
@@ -270,7 +273,7 @@ class King:
             return await decide_retry(state, pending)
         if pending.command == "cancel":
             return await decide_cancel(state, pending, pending.author or pending.type.partition(".")[0]), None
-        why = self._routing.why_not(pending.type, pending.repo, pending.author, pending.people)
+        why = self._routing.why_not(pending.routed)
         return discard_event(state, pending, why), None
 
     def _reject(self, reason: str) -> EventAction:
@@ -323,13 +326,13 @@ class King:
         messages = [draft.message(one, channel, now) for draft, one in zip(plan.drafts, ids, strict=True)]
         entry = plan.entry(messages)
         self._wal.append(entry)
-        await self._save_log()
+        await self._save_log(*(state.pull_requests.path(opened.url) for opened in plan.opened))
         self._claimed = []
         await self._applier.apply(Commands(entry, plan.tasks, messages, plan.events))
 
-    async def _save_log(self) -> None:
+    async def _save_log(self, *more: Path) -> None:
         """Let a king on another machine know what this one is about to do."""
-        await self._services.lead.save(*self._own_files)
+        await self._services.lead.save(*self._own_files, *more)
 
     async def _fail_refused_tasks(self) -> None:
         """End the cases whose task the queue refused."""

@@ -5,8 +5,8 @@ Payloads are not kept: there may be very many events, and deciding about them ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import yaml
 from pydantic import ValidationError
@@ -16,6 +16,7 @@ from kingdom.court.models import Event, repository_of, subject_of
 from kingdom.court.packages.installed import MANIFEST_FILE
 from kingdom.court.packages.manifest import EventSubscription
 from kingdom.court.patterns import NOBODY_SUBSCRIBES, matches_any, type_matches
+from kingdom.court.pull_requests import pull_request_of
 from kingdom.court.queues import parse_document
 from kingdom.court.trust.policy import People, Person, author_of, people_of
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kingdom.bus.delivery import Record
     from kingdom.court.home import Home
     from kingdom.court.packages.installed import Generals
+    from kingdom.court.pull_requests import OpenedPullRequests
     from kingdom.court.trust.policy import TrustDecision, TrustPolicy
 
 PRIORITY_RANKS: Final = {"high": 0, "normal": 1, "low": 2}
@@ -44,6 +46,16 @@ class Route:
     problem: str | None = None  # why the general cannot take it now
 
 
+class RoutedFields(NamedTuple):
+    """The fields of an event that decide which general takes it."""
+
+    type: str
+    repo: str | None = None
+    author: str | None = None
+    people: People = _NOBODY
+    opened_by: str | None = None  # the general that opened the pull request
+
+
 @dataclass(frozen=True, slots=True)
 class _RoutingEntry:
     order: int
@@ -58,6 +70,9 @@ class _RoutingEntry:
 
 class RoutingTable:
     """The subscriptions of all installed generals, in matching order.
+
+    An event about a pull request goes to the general that opened it, if that takes such events: it has the worktree and
+    the conversation.
 
     A general is skipped when the trust policy does not let the event's people use it. A general with an invalid
     manifest keeps its events pending as long as its subscriptions can be read, so that a mistake made while editing a
@@ -75,29 +90,29 @@ class RoutingTable:
         for name in generals.broken:
             entries += _read_broken_manifest(name, home.generals / name / MANIFEST_FILE, generals.problems)
         self._entries = sorted(entries, key=lambda entry: entry.rank)
-        self._known: dict[tuple[str, str | None, str | None, People], Route | None] = {}
+        self._known: dict[RoutedFields, Route | None] = {}
 
-    def match(self, event_type: str, repo: str | None, author: str | None, people: People) -> Route | None:
+    def match(self, event: RoutedFields) -> Route | None:
         """Return the route of an event, or None when no general takes it."""
-        key = event_type, repo, author, people
-        if key not in self._known:
+        if event not in self._known:
             if len(self._known) >= _MAX_CACHED_ROUTES:
                 self._known.clear()
-            self._known[key] = self._find(*key)
-        return self._known[key]
+            self._known[event] = self._find(event)
+        return self._known[event]
 
-    def why_not(self, event_type: str, repo: str | None, author: str | None, people: People) -> str:
+    def why_not(self, event: RoutedFields) -> str:
         """Say why no general takes an event."""
-        decision = self._trust.judge(people)
-        matching = (entry for entry in self._entries if _accepts(entry.subscription, event_type, repo, author))
-        reasons = (self._denial_reason(entry, decision) for entry in matching)
+        decision = self._trust.judge(event.people)
+        reasons = (self._denial_reason(entry, decision) for entry in self._matching(event))
         return next((why for why in reasons if why is not None), NOBODY_SUBSCRIBES)
 
-    def _find(self, event_type: str, repo: str | None, author: str | None, people: People) -> Route | None:
-        decision = self._trust.judge(people)
-        for entry in self._entries:
-            if not _accepts(entry.subscription, event_type, repo, author):
-                continue
+    def _matching(self, event: RoutedFields) -> list[_RoutingEntry]:
+        found = [entry for entry in self._entries if _accepts(entry, event)]
+        return sorted(found, key=lambda entry: entry.general != event.opened_by) if event.opened_by else found
+
+    def _find(self, event: RoutedFields) -> Route | None:
+        decision = self._trust.judge(event.people)
+        for entry in self._matching(event):
             if decision.waits:
                 return Route(entry.general, entry.subscription.priority, decision.reason)
             if self._denial_reason(entry, decision) is None:
@@ -109,13 +124,15 @@ class RoutingTable:
         return self._trust.denial_reason(decision, entry.general, None if general is None else general.manifest)
 
 
-def _accepts(subscription: EventSubscription, event_type: str, repo: str | None, author: str | None) -> bool:
+def _accepts(entry: _RoutingEntry, event: RoutedFields) -> bool:
+    subscription, repo, author = entry.subscription, event.repo, event.author
     return (
-        type_matches(subscription.type, event_type)
+        type_matches(subscription.type, event.type)
         and (not subscription.repos or matches_any(repo, subscription.repos))
         and not matches_any(repo, subscription.exclude_repos)
         and (not subscription.authors or matches_any(author, subscription.authors))
         and not matches_any(author, subscription.exclude_authors)
+        and (not subscription.own or entry.general == event.opened_by)
     )
 
 
@@ -151,9 +168,15 @@ class PendingEvent:
     repo: str | None = None
     author: str | None = None
     subject: str | None = None
+    pull_request: str | None = None  # its address, unless it has ended before
+    opened_by: str | None = None  # the general that opened the pull request
     command: str | None = None  # answer, cancel or retry: a person's command to the king
     task: str | None = None  # the task that the command is about
     invalid: str | None = None  # why the document is not a valid event
+
+    @property
+    def routed(self) -> RoutedFields:
+        return RoutedFields(self.type, self.repo, self.author, self.people, self.opened_by)
 
 
 @dataclass(slots=True)
@@ -169,7 +192,8 @@ class PendingGroup:
 class PendingEvents:
     """All pending events, grouped by the general that takes them."""
 
-    def __init__(self) -> None:
+    def __init__(self, pull_requests: OpenedPullRequests) -> None:
+        self._pull_requests = pull_requests
         self._events: dict[str, PendingEvent] = {}
         self._groups: dict[tuple[str, str, str | None], PendingGroup] = {}
         self._group_of: dict[str, PendingGroup] = {}
@@ -197,6 +221,8 @@ class PendingEvents:
             envelope = record.envelope
             self._last_position += 1
             pending = _pending_event(envelope.payload, envelope.event_id, envelope.type, self._last_position)
+            if (opened := self._pull_requests.find(pending.pull_request)) is not None:
+                pending = replace(pending, opened_by=opened.general)
             self._events[pending.id] = pending
             self._enqueue(pending, routing)
 
@@ -222,7 +248,7 @@ class PendingEvents:
     def _enqueue(self, pending: PendingEvent, routing: RoutingTable) -> None:
         route: Route | None = None
         if not (pending.command or pending.invalid):
-            route = routing.match(pending.type, pending.repo, pending.author, pending.people)
+            route = routing.match(pending.routed)
         if route is None:
             self.direct[pending.id] = pending
             return
@@ -252,6 +278,7 @@ def _pending_event(document: Any, event_id: str, event_type: str, position: int)
         repo=event.repo or repository_of(event.payload),
         author=author_of(event.payload),
         subject=subject_of(document),
+        pull_request=pull_request_of(event.type, event.payload),
         command=command,
         task=task if isinstance(task, str) else None,
     )

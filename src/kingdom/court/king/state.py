@@ -12,8 +12,9 @@ from kingdom.bus.errors import InvalidName
 from kingdom.court.king.admission import Admission, TaskIdPool
 from kingdom.court.king.cases import Cases, MessageComposer
 from kingdom.court.king.write_ahead_log import LogEntry
-from kingdom.court.models import Task
+from kingdom.court.models import FOLLOW_UP_FIELD, Task
 from kingdom.court.packages.installed import Generals
+from kingdom.court.pull_requests import PULL_REQUEST_ENDS, OpenedPullRequest, OpenedPullRequests, opened_by
 from kingdom.court.queues import EVENTS, TASKS, IdSequences
 from kingdom.court.trust.policy import PERMIT_FIELD, TrustPolicy, people_of, permit_of
 from kingdom.journal.catalog import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from kingdom.court.config import SystemConfig
     from kingdom.court.king.admission import Gate
     from kingdom.court.king.cases import Case, MessageDraft
+    from kingdom.court.king.pending import PendingEvent
     from kingdom.court.loop import Services
     from kingdom.court.models import Event, Message, Result
     from kingdom.journal.catalog import EventData
@@ -51,6 +53,7 @@ class TickPlan:
     invalid: dict[str, str] = field(default_factory=dict)  # invalid events, and why; not written to the log
     slots: dict[str, dict[str, Any]] = field(default_factory=dict)
     cancels: dict[str, tuple[str, str]] = field(default_factory=dict)  # running tasks to end: general and reason
+    opened: list[OpenedPullRequest] = field(default_factory=list)  # by tasks that ended
     journal: list[tuple[EventData, str]] = field(default_factory=list)  # with their actors
 
     def __bool__(self) -> bool:
@@ -102,6 +105,7 @@ class KingState:
         self.sequences = IdSequences(services.home, services.clock, ZoneInfo(config.timezone))
         self.task_ids = TaskIdPool(self.sequences)
         self.composer = MessageComposer(config)
+        self.pull_requests = OpenedPullRequests(services.home)
         self.admission = Admission(services.home, config, self.cases, self.task_ids, gates)
 
     def open_case(self, case: Case, task: Task) -> None:
@@ -138,6 +142,8 @@ class KingState:
             line = TaskCancelled(case.task, error) if cancelled else TaskFailed(case.task, error, result.retry_count)
             self.plan.note(line, general_actor(case.general))
         self.plan.drafts += self.composer.ended(case, self.notify(case), result)
+        named = {**(result.model_extra or {}), "task_id": result.task_id}
+        self.plan.opened += opened_by(named, case.general)
         outcome = None if result.status in ("success", "skipped") else "failed"
         outcome = "cancelled" if result.status == "cancelled" else outcome
         self.plan.done.update(dict.fromkeys(case.events, outcome))
@@ -149,6 +155,19 @@ class KingState:
         """Return which messages people get about a case: ``all``, ``result`` or ``silent``."""
         general = self.generals.by_name.get(case.general)
         return "all" if general is None else general.manifest.notify
+
+    def follow_up(self, event: PendingEvent, general: str) -> dict[str, Any]:
+        """Return the field of a task for a general about a pull request that it opened; empty for all others.
+
+        A general that runs workflows finds the one that opened it by itself.
+        """
+        package = self.generals.by_name.get(general)
+        if event.opened_by != general or event.type in PULL_REQUEST_ENDS:
+            return {}
+        if package is None or package.manifest.mode == "workflow":
+            return {}
+        opened = self.pull_requests.find(event.pull_request)
+        return {} if opened is None else {FOLLOW_UP_FIELD: opened.document()}
 
     def denial_reason(self, event: Mapping[str, Any], name: str) -> str | None:
         """Say why a general may not be given an event; None when it may."""

@@ -48,6 +48,7 @@ PROMPT_VARIABLES: Final = frozenset(
         "answer",  # of a resume, fenced
         "repo_path",  # the worktree
         "pull",  # a pull request: its head and base in the repository
+        "follow_up",  # for the general's own pull request: what is wanted; empty for others
         "omitted",  # what the worktree lacks: submodules, files in Git LFS
         "previous_results",  # of the same subject, fenced
         "previous_error",  # of the last try, fenced

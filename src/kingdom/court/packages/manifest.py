@@ -132,6 +132,8 @@ class EventSubscription(ShortFormSection):
     authors: list[Filter] = Field(default_factory=list)
     """Only events caused by these people."""
     exclude_authors: list[Filter] = Field(default_factory=list)
+    own: bool = False
+    """Only events about pull requests that this general opened. They go on with the work of the task that did."""
     priority: Priority | None = None
     """The priority of its tasks, instead of the event's."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.models import Event, timestamp
+from kingdom.court.pull_requests import is_marked
 from kingdom.court.sentinel.events import clean_text, default_priority, make_event_id, parse_epoch
 from kingdom.court.sentinel.github_api import SubjectRef, entry_time, login_of, text_at
 
@@ -49,9 +50,11 @@ class GitHubAccount:
         names = frozenset(name.lower() for name in (*own, *([login] if login else [])))
         return cls(login, names, frozenset(team.lower().lstrip("@") for team in teams), for_anyone)
 
-    def is_own(self, login: str) -> bool:
-        """Return whether the actor acts for the court."""
-        return login.lower() in self.own
+    def made(self, action: GitHubAction) -> bool:
+        """Return whether an action is the court's: by its account, or a text that it posted with another one."""
+        comment = action.details.get("comment")
+        posted = isinstance(comment, dict) and is_marked(str(comment.get("body")))
+        return posted or action.actor.lower() in self.own
 
     def is_me(self, login: str | None) -> bool:
         """Return whether a request to this account is for us."""
@@ -105,7 +108,7 @@ def extract_actions(history: SubjectHistory, account: GitHubAccount) -> list[Git
     found += [
         action for action in (_opening_action(history, account, found), _new_head_action(history)) if action is not None
     ]
-    return sorted((action for action in found if not account.is_own(action.actor)), key=lambda action: action.at)
+    return sorted((action for action in found if not account.made(action)), key=lambda action: action.at)
 
 
 def _entry_action(

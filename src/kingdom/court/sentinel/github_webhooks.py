@@ -49,7 +49,7 @@ def parse_github_webhook(
         return ParsedWebhook(delivery)
     is_pr = "pull_request" in payload or "pull_request" in subject
     ref = SubjectRef(repo, number, is_pr, repo_id)
-    actions = [action for action in _actions(kind, payload, subject, account) if not account.is_own(action.actor)]
+    actions = [action for action in _actions(kind, payload, subject, account) if not account.made(action)]
     hint = {"repo": repo, "repo_id": repo_id, "number": number, "is_pr": is_pr}
     return ParsedWebhook(delivery, hint, [make_action_event(ref, subject, action) for action in actions])
 

@@ -344,6 +344,8 @@ def _draw_subscriptions(visit: Visit, state: GeneralState) -> None:
                 for name in ("repos", "exclude_repos", "authors", "exclude_authors"):
                     if one.get(name):
                         text(words(f"general.{name}", names=", ".join(one[name])), "k-small k-muted k-wrap")
+                if one.get("own"):
+                    text(words("general.own"), "k-small k-muted")
                 if one.get("priority"):
                     text(words("general.priority", priority=one["priority"]), "k-small k-muted")
 

@@ -1,4 +1,4 @@
-"""Links between tasks: one that retries another, or goes on after its question was answered."""
+"""Links between tasks: one that retries another, or goes on with it after an answer or a review."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from pydantic import Field
 
+from kingdom.court.models import FOLLOW_UP_FIELD, continued_task
 from kingdom.web.envelope import ApiModel
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 TaskRelation: TypeAlias = Literal["retryOf", "retriedAs", "resumes", "resumedAs"]
 _RETRY_EVENT: Final = re.compile(r"-retry-(task-\d{8}-\d{3,})-\d+$")
-_RESUME: Final = "resume"
 
 
 class RelatedTask(ApiModel):
@@ -39,9 +39,8 @@ class TaskLinkIndex:
         """Return the tasks before and after one."""
         if entries is not self._seen:
             self._seen, self._following = entries, _following(entries)
-        payload = document.get("payload")
-        resumed = payload.get("original_task_id") if isinstance(payload, dict) else None
-        before = _before(document.get("type"), document.get("case"), resumed)
+        resumed = continued_task(document.get("type"), document.get("payload"), document.get(FOLLOW_UP_FIELD))
+        before = _before(document.get("case"), resumed)
         found = [] if before is None else [RelatedTask(task_id=before[0], relation=before[1])]
         return found + self._following.get(task_id, [])
 
@@ -49,16 +48,16 @@ class TaskLinkIndex:
 def _following(entries: Sequence[IndexEntry]) -> dict[str, list[RelatedTask]]:
     found: dict[str, list[RelatedTask]] = {}
     for entry in reversed(entries):  # the oldest first
-        before = _before(entry.type, entry.fields.get("case"), entry.fields.get("original_task_id"))
+        before = _before(entry.fields.get("case"), entry.fields.get("original_task_id"))
         if before is not None:
             relation: TaskRelation = "resumedAs" if before[1] == "resumes" else "retriedAs"
             found.setdefault(before[0], []).append(RelatedTask(task_id=entry.id, relation=relation))
     return found
 
 
-def _before(kind: object, case: object, resumed: object) -> tuple[str, TaskRelation] | None:
+def _before(case: object, resumed: object) -> tuple[str, TaskRelation] | None:
     """Return the task that one retries or resumes."""
-    if kind == _RESUME and isinstance(resumed, str):
+    if isinstance(resumed, str):
         return resumed, "resumes"
     retried = _RETRY_EVENT.search(case) if isinstance(case, str) else None
     return None if retried is None else (retried[1], "retryOf")

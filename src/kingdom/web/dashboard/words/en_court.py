@@ -122,6 +122,7 @@ COURT_WORDS: Final[dict[str, str]] = {
     "general.exclude_repos": "not in {names}",
     "general.authors": "by {names}",
     "general.exclude_authors": "not by {names}",
+    "general.own": "only about pull requests that it opened",
     "general.priority": "with priority {priority}",
     "general.schedules": "Schedules",
     "general.schedules.none": "It has no schedules.",

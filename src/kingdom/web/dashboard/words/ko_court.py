@@ -122,6 +122,7 @@ COURT_WORDS: Final[dict[str, str]] = {
     "general.exclude_repos": "제외한 저장소: {names}",
     "general.authors": "작성자: {names}",
     "general.exclude_authors": "제외한 작성자: {names}",
+    "general.own": "자신이 연 풀 리퀘스트만",
     "general.priority": "우선순위: {priority}",
     "general.schedules": "일정",
     "general.schedules.none": "일정이 없습니다.",

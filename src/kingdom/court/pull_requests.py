@@ -1,0 +1,99 @@
+"""Pull requests that tasks opened, so that what people say about one goes on with the same work.
+
+There is one file for each, ``state/pull-requests/<hash of its address>.json``. The king writes it when it reads the
+result of the task, and so does ``kingdom task land``. An event about the pull request is then given to the general that
+opened it, as a task with a ``follow_up``: the same worktree and branch, and the conversation of the last task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.base.files import read_object, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from kingdom.court.home import Home
+
+_MARK: Final = "<!-- kingdom {} -->"
+_MARKED: Final = re.compile(_MARK.format(r"task-\d{8}-\d{3,}"))
+PULL_REQUEST_EVENTS: Final = "github.pr."
+PULL_REQUEST_ENDS: Final = ("github.pr.merged", "github.pr.closed")
+_OPEN_STATES: Final = (None, "open")
+
+
+def post_mark(task_id: str) -> str:
+    """Return the invisible mark of what is posted for a task. It is found by it, and is not heard as an event."""
+    return _MARK.format(task_id)
+
+
+def is_marked(text: str) -> bool:
+    """Whether a text was posted for a task."""
+    return _MARKED.search(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPullRequest:
+    """A pull request that a task opened."""
+
+    url: str
+    branch: str
+    general: str
+    task_id: str  # the last task that worked on it
+    work_id: str  # the task whose workplace all of them use
+
+    @classmethod
+    def from_document(cls, document: Any) -> OpenedPullRequest | None:
+        """Return the pull request of a JSON object, or None when it describes none."""
+        if not isinstance(document, dict):
+            return None
+        values = [value for item in fields(cls) if isinstance(value := document.get(item.name), str) and value]
+        return cls(*values) if len(values) == len(fields(cls)) else None
+
+    def document(self) -> dict[str, str]:
+        """Return the JSON form: of its file, and of the field ``follow_up``."""
+        return asdict(self)
+
+
+def opened_by(result: Mapping[str, Any], general: str) -> list[OpenedPullRequest]:
+    """Return the pull requests that the result of a task of ``general`` names.
+
+    Only the court writes ``pull_requests``, never a soldier.
+    """
+    named = result.get("pull_requests")
+    more = {"general": general, "task_id": result.get("task_id"), "work_id": result.get("work_id")}
+    documents = [{**one, **more} for one in named if isinstance(one, dict)] if isinstance(named, list) else []
+    return [found for one in documents if (found := OpenedPullRequest.from_document(one)) is not None]
+
+
+def pull_request_of(event_type: str, payload: Mapping[str, Any]) -> str | None:
+    """Return the address of the pull request that an event is about, if it is open or this is its end; or None."""
+    url = payload.get("url")
+    open_until_now = payload.get("state") in _OPEN_STATES or event_type in PULL_REQUEST_ENDS
+    return url if event_type.startswith(PULL_REQUEST_EVENTS) and open_until_now and isinstance(url, str) else None
+
+
+class OpenedPullRequests:
+    """The pull requests that tasks of a court opened."""
+
+    def __init__(self, home: Home) -> None:
+        self._folder = home.state / "pull-requests"
+
+    def path(self, url: str) -> Path:
+        """Return the file of a pull request."""
+        return self._folder / f"{hashlib.sha256(url.lower().encode()).hexdigest()[:32]}.json"
+
+    def find(self, url: str | None) -> OpenedPullRequest | None:
+        """Return the pull request with this address, if a task opened it."""
+        return None if url is None else OpenedPullRequest.from_document(read_object(self.path(url)))
+
+    def record(self, opened: OpenedPullRequest) -> None:
+        """Record a pull request, or the last task that worked on it. May be repeated."""
+        path = self.path(opened.url)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, opened.document())

@@ -1,0 +1,268 @@
+"""What people say about a pull request goes on with the work of the task that opened it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kingdom.agents.port import Order, Outcome
+from kingdom.court.general.landing import land_again
+from kingdom.court.loop import Services
+from kingdom.court.models import Task
+from kingdom.court.pull_requests import OpenedPullRequests, opened_by
+from tests.support.fake_agents import FakeAgents
+from tests.support.generals import Post, posted
+from tests.support.git_server import trusted
+from tests.support.github_server import GitHubServer
+from tests.support.kings import Realm, looks
+from tests.support.repositories import plain_git
+
+TOKEN = "token-of-the-court"
+BRANCH = "kingdom/acme-app-5"
+URL = "https://github.example/acme/app/pull/12"
+
+
+# ── the king ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+async def realm(tmp_path: Path) -> AsyncIterator[Realm]:
+    async with Realm(tmp_path).open() as realm:
+        own = [{"type": "github.pr.commented", "own": True}]
+        realm.install("gen-fix", subscribes=["github.issue.assigned", *own], notify="silent")
+        yield realm
+
+
+async def opened(realm: Realm, **result: Any) -> Task:
+    """An issue that ends in a pull request; returns its task."""
+    await realm.event(1, "github.issue.assigned", repo="acme/app", payload={"number": 5})
+    king = realm.king()
+    await king.start()
+    await looks(king)
+    fields = {"pull_requests": [{"url": URL, "branch": BRANCH}], "work_id": "task-20260207-001", **result}
+    (task,) = await realm.work("gen-fix", **fields)
+    await looks(king)
+    await king.stop()
+    return task
+
+
+async def commented(realm: Realm, event: int, /, **payload: Any) -> list[Task]:
+    """A comment; returns the tasks that wait, after another king has come to the throne."""
+    fields = {"number": 12, "url": URL, "state": "open", **payload}
+    await realm.event(event, "github.pr.commented", repo="acme/app", payload=fields)
+    king = realm.king()
+    await king.start()
+    await looks(king)
+    await king.stop()
+    return realm.tasks()
+
+
+async def test_a_comment_becomes_a_follow_up_of_the_last_task(realm: Realm) -> None:
+    first = await opened(realm)
+    (second,) = await commented(realm, 2)
+    known = {"url": URL, "branch": BRANCH, "general": "gen-fix", "work_id": first.id}
+    assert second.document()["follow_up"] == {**known, "task_id": first.id}
+    await realm.work("gen-fix", pull_requests=[{"url": URL, "branch": BRANCH}], work_id=first.id)
+    (third,) = await commented(realm, 3, url=URL.upper())
+    assert third.document()["follow_up"] == {**known, "task_id": second.id}
+
+
+@pytest.mark.parametrize(
+    "payload", [{"url": URL.replace("12", "13"), "number": 13}, {"state": "merged"}, {"state": "closed"}, {"url": None}]
+)
+async def test_pull_requests_of_others_and_finished_ones_are_left_alone(realm: Realm, payload: dict[str, Any]) -> None:
+    await opened(realm)
+    assert await commented(realm, 2, **payload) == []
+    assert realm.where("evt-github-2") == ("completed", "completed")
+
+
+async def test_its_end_is_a_task_of_its_own(realm: Realm) -> None:
+    realm.install("gen-fix", subscribes=["github.issue.assigned", {"type": "github.pr.*", "own": True}])
+    await opened(realm)
+    await realm.event(2, "github.pr.merged", repo="acme/app", payload={"number": 12, "url": URL, "state": "merged"})
+    king = realm.king()
+    await king.start()
+    await looks(king)
+    (task,) = realm.tasks()
+    assert (task.type, "follow_up" in task.document()) == ("github.pr.merged", False)
+
+
+@pytest.mark.parametrize("named", [None, "x", ["x"], [{"url": URL}], [{"url": 7, "branch": BRANCH}]])
+async def test_a_result_that_names_no_pull_request_records_none(realm: Realm, named: Any) -> None:
+    await opened(realm, pull_requests=named)
+    assert OpenedPullRequests(realm.home).find(URL) is None
+    assert await commented(realm, 2) == []
+
+
+# ── the general ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHubServer]:
+    with GitHubServer(tmp_path / "github") as server, trusted(server):
+        server.grant(TOKEN, "court")
+        server.create("acme/app")
+        monkeypatch.setenv("APP_TOKEN", TOKEN)
+        monkeypatch.setattr("kingdom.court.general.landing.RETRY_SECONDS", (0.0,))
+        yield server
+
+
+@pytest.fixture
+async def post(tmp_path: Path, github: GitHubServer) -> AsyncIterator[Post]:
+    async with posted(tmp_path / "court", land="pull-request", evidence=["commit"], retries=0) as post:
+        post.base_url = github.url
+        post.system = {"git": {"credentials": {github.host: {"env": "APP_TOKEN"}}}}
+        yield post
+
+
+def fake(post: Post) -> FakeAgents:
+    assert isinstance(post.agents, FakeAgents)
+    return post.agents
+
+
+def commits(name: str, summary: str, *commands: tuple[str, ...]) -> Callable[[Order, int], Outcome]:
+    """A soldier that runs commands of git and commits a file."""
+
+    def work(order: Order, number: int) -> Outcome:
+        for words in commands:
+            plain_git(order.cwd, *words)
+        (order.cwd / name).write_text(f"{order.run_id}\n")
+        plain_git(order.cwd, "add", name)
+        plain_git(order.cwd, "commit", "--quiet", "--message", f"Change {name}")
+        return Outcome("success", {"status": "success", "summary": summary}, session_id="session-1")
+
+    return work
+
+
+async def resolved(post: Post) -> dict[str, Any]:
+    """An issue that ended in a pull request; returns the result of its task."""
+    fake(post).script = commits("ls.py", "ls takes --json.")
+    payload = {"number": 5, "title": "Add --json to ls"}
+    (result,) = await post.finish(await post.task(repo="acme/app", type="github.issue.assigned", payload=payload))
+    return result
+
+
+async def follow_up(post: Post, first: dict[str, Any], number: int = 2) -> dict[str, Any]:
+    """What comes of a comment on the pull request; returns the result of its task."""
+    (known,) = opened_by(first, "gen-test")
+    payload = {"number": 1, "title": "Add --json to ls", "url": known.url, "comment": {"body": "Call it {{ dump }}."}}
+    fields = {"type": "github.pr.commented", "payload": payload, "follow_up": known.document()}
+    (result,) = await post.finish(await post.task(number, repo="acme/app", **fields))
+    return result
+
+
+def subjects(github: GitHubServer) -> list[str]:
+    return plain_git(github.bare("acme/app"), "log", "--format=%s", f"main..{BRANCH}").splitlines()
+
+
+async def test_a_comment_goes_on_in_the_same_place_branch_and_conversation(post: Post, github: GitHubServer) -> None:
+    first = await resolved(post)
+    (pull,) = github.pulls["acme/app"]
+    assert (pull["title"], pull["head"]["ref"]) == ("Add --json to ls", BRANCH)
+    assert "ls takes --json.\n\nCloses #5.\n" in pull["body"]
+    fake(post).script = commits("dump.py", "It is called dump now.")
+    second = await follow_up(post, first)
+    assert (second["status"], second["error"]) == ("success", None)
+    assert subjects(github) == ["Change dump.py", "Change ls.py"]
+    assert github.pulls["acme/app"] == [pull], "there is no other, and its text is as it was"
+    (comment,) = github.comments["acme/app", 1]
+    assert comment["body"] == f"It is called dump now.\n\n<!-- kingdom {second['task_id']} -->"
+    before, after = fake(post).orders
+    assert (after.cwd, after.session_id) == (before.cwd, "session-1")
+    assert "# Your own pull request\n\nPull request 1 is your own work" in after.prompt
+    assert "Call it {{ dump }}." in after.prompt
+    named = {"url": pull["html_url"], "branch": BRANCH}
+    assert (second["pull_requests"], second["work_id"]) == ([named], first["task_id"])
+    assert (second["original_task_id"], second["links"]) == (first["task_id"], [pull["html_url"]])
+    third = await follow_up(post, second, 3)
+    assert (third["original_task_id"], third["work_id"]) == (second["task_id"], first["task_id"])
+
+
+async def test_a_question_is_answered_without_a_commit(post: Post, github: GitHubServer) -> None:
+    first = await resolved(post)
+    fake(post).script = lambda order, number: Outcome("success", {"status": "success", "summary": "Because."})
+    await follow_up(post, first)
+    assert subjects(github) == ["Change ls.py"]
+    assert [one["body"].splitlines()[0] for one in github.comments["acme/app", 1]] == ["Because."]
+
+
+@pytest.mark.parametrize("status", ["skipped", "failed"])
+async def test_nothing_is_posted_without_an_answer(post: Post, github: GitHubServer, status: str) -> None:
+    first = await resolved(post)
+    document = {"status": status, "summary": "Thanks for thanks."}
+    fake(post).script = lambda order, number: Outcome("skipped" if status == "skipped" else "failed", document)
+    second = await follow_up(post, first)
+    assert (second["status"], github.comments) == (status, {})
+
+
+async def test_what_others_pushed_is_there_before_the_work_begins(post: Post, github: GitHubServer) -> None:
+    first = await resolved(post)
+    github.commit("acme/app", {"theirs.py": "pass\n"}, "Mend the tests", branch=BRANCH)
+    fake(post).script = commits("dump.py", "It is called dump now.", ("cat-file", "-e", "HEAD:theirs.py"))
+    assert (await follow_up(post, first))["status"] == "success"
+    assert subjects(github) == ["Change dump.py", "Mend the tests", "Change ls.py"]
+
+
+async def test_the_place_is_made_again_from_the_pull_request(post: Post, github: GitHubServer) -> None:
+    first = await resolved(post)
+    github.commit("acme/app", {"theirs.py": "pass\n"}, "Mend the tests", branch=BRANCH)
+    github.commit("acme/app", {"new.py": "pass\n"}, "Go on", branch="main")
+    for folder in (post.home.workspace, post.home.results):
+        shutil.rmtree(folder)
+        folder.mkdir()
+    fake(post).script = commits("dump.py", "It is called dump now.", ("cat-file", "-e", "HEAD:ls.py"))
+    second = await follow_up(post, first)
+    assert (second["status"], second["error"]) == ("success", None)
+    assert subjects(github) == ["Change dump.py", "Mend the tests", "Change ls.py"]
+    assert fake(post).orders[-1].cwd == fake(post).orders[0].cwd
+
+
+async def test_work_that_was_not_pushed_is_merged_with_that_of_others_or_refused(
+    post: Post, github: GitHubServer
+) -> None:
+    first = await resolved(post)
+    plain_git(fake(post).orders[0].cwd, "commit", "--quiet", "--allow-empty", "--message", "Left behind")
+    theirs = github.commit("acme/app", {"theirs.py": "pass\n"}, "Mend the tests", branch=BRANCH)
+    fake(post).script = commits("dump.py", "It is called dump now.")
+    refused = await follow_up(post, first)
+    merge = f"git merge --no-edit {theirs}"
+    assert f"Others have pushed to it: bring that in first, with `{merge}`." in fake(post).orders[-1].prompt
+    assert refused["status"] == "success"
+    assert f"but was not landed: the branch {BRANCH} has commits of others: merge them in" in refused["summary"]
+    assert github.comments == {}
+    fake(post).script = commits("more.py", "Merged.", tuple(merge.split()[1:]))
+    merged = await follow_up(post, first, 3)
+    assert merged["links"] == first["links"]
+    assert {"Change dump.py", "Change more.py", "Left behind", "Mend the tests"} < set(subjects(github))
+
+
+async def test_an_answer_is_posted_once_however_often_it_is_landed(post: Post, github: GitHubServer) -> None:
+    first = await resolved(post)
+    fake(post).script = commits("dump.py", "It is called dump now.")
+    github.fail_next = [403]
+    second = await follow_up(post, first)
+    assert "but was not landed: no pull request may be made" in second["summary"]
+    (post.home.config / "system.yaml").write_text(json.dumps(post.system | {"repos": {"base_url": github.url}}))
+    package = {**post.manifest.model_dump(mode="json", exclude_defaults=True), "subscribes": ["test.happened"]}
+    (post.folder / "manifest.yaml").write_text(json.dumps(package))
+    services = Services(post.home, post.bus, post.journal)
+    for _ in range(2):
+        landed = await land_again(services, second["task_id"])
+        assert (landed.branch, landed.url) == (BRANCH, first["links"][0])
+    assert len(github.comments["acme/app", 1]) == 1
+    opened = OpenedPullRequests(post.home).find(landed.url)
+    assert opened is not None
+    assert (opened.task_id, opened.work_id) == (second["task_id"], first["task_id"])
+
+
+async def test_a_branch_that_is_gone_is_said(post: Post, github: GitHubServer) -> None:
+    first = await resolved(post)
+    plain_git(github.bare("acme/app"), "update-ref", "-d", f"refs/heads/{BRANCH}")
+    fake(post).script = commits("dump.py", "It is called dump now.")
+    second = await follow_up(post, first)
+    assert f"but was not landed: the branch {BRANCH} is gone: restore it on {first['links'][0]}" in second["summary"]

@@ -1,0 +1,102 @@
+"""The shipped gen-issue with the real Claude Code and Codex: an issue, its pull request, and a reviewer's word."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kingdom.court.home import MARKER
+from kingdom.court.init_home import SHIPPED_GENERALS_DIR
+from tests.support.cli_courts import GENERAL, Cli, CliCourt, talking
+from tests.support.git_server import trusted
+from tests.support.github_server import GitHubServer
+from tests.support.model_servers import Say
+from tests.support.repositories import plain_git
+
+TOKEN = "t0ken-of-the-court"
+PACKAGE = SHIPPED_GENERALS_DIR / "gen-issue"
+BRANCH = "kingdom/acme-shop-5"
+
+
+@pytest.fixture(params=["claude", pytest.param("codex", marks=pytest.mark.walk)])
+def cli(request: pytest.FixtureRequest) -> Iterator[Cli]:
+    with talking(request.param) as found:
+        yield found
+
+
+@pytest.fixture
+def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHubServer]:
+    with GitHubServer(tmp_path / "github") as server, trusted(server):
+        server.create("acme/shop", {"ls.py": "print('ls')\n"})
+        server.grant(TOKEN, "court")
+        monkeypatch.setenv("SHOP_TOKEN", TOKEN)
+        yield server
+
+
+@pytest.fixture
+def court(tmp_path: Path, cli: Cli, github: GitHubServer, monkeypatch: pytest.MonkeyPatch) -> CliCourt:
+    """A court whose general has everything of the package but the name and the engine."""
+    shipped = yaml.safe_load((PACKAGE / "manifest.yaml").read_text())
+    kept = {name: shipped[name] for name in ("needs_repo", "subscribes", "evidence", "land", "retries")}
+    made = CliCourt(tmp_path, cli, monkeypatch, **kept)
+    for name in ("prompt.md", "instructions.md"):
+        shutil.copy(PACKAGE / name, made.home.general(GENERAL) / name)
+    system = json.loads((made.home.root / MARKER).read_text())
+    system |= {"repos": {"base_url": github.url}, "git": {"credentials": {github.host: {"env": "SHOP_TOKEN"}}}}
+    (made.home.root / MARKER).write_text(json.dumps(system))
+    return made
+
+
+def soldier(court: CliCourt, line: str, subject: str, summary: str) -> None:
+    """Have the next soldier add a line to the program, commit it, and report."""
+    court.cli.server.script += [
+        court.cli.runs(f"echo '{line}' >> ls.py"),
+        court.cli.runs("git add ls.py"),
+        court.cli.runs(f"git commit -q -m '{subject}'"),
+        court.leaves("success", summary=summary),
+        Say("Done."),
+    ]
+
+
+async def test_an_issue_ends_in_a_pull_request_and_a_review_comes_back_to_it(
+    court: CliCourt, github: GitHubServer
+) -> None:
+    soldier(court, "json = True", "Add --json to ls", "ls takes --json now.")
+    async with court.running():
+        payload: dict[str, Any] = {"number": 5, "title": "Add --json to ls", "author": "grace"}
+        court.drop("github.issue.assigned", repo="acme/shop", **payload)
+        await court.until(lambda: len(court.documents("events/completed")) == 1, "the issue completed")
+        (pull,) = github.pulls["acme/shop"]
+        assert (pull["title"], pull["head"]["ref"]) == ("Add --json to ls", BRANCH)
+        assert "ls takes --json now.\n\nCloses #5.\n" in pull["body"]
+        assert "You resolve an issue of acme/shop" in court.cli.told()
+
+        soldier(court, "dump = True", "Call it --dump", "It is --dump now, as you asked.")
+        about = {"number": 1, "title": pull["title"], "url": pull["html_url"], "state": "open", "author": "ann"}
+        review = {"review_state": "changes_requested", "comment": {"author": "ann", "body": "Please call it --dump."}}
+        court.drop("github.pr.reviewed", "evt-test-2", repo="acme/shop", **about, **review)
+        await court.until(lambda: len(court.documents("events/completed")) == 2, "the review completed")
+
+        theirs = {"number": 9, "url": f"{github.url}/acme/shop/pull/9", "state": "open", "author": "ann"}
+        court.drop("github.pr.reviewed", "evt-test-3", repo="acme/shop", **theirs, **review)
+        await court.until(lambda: len(court.documents("events/completed")) == 3, "the other review discarded")
+    first, second = court.results()
+    assert [first["status"], second["status"]] == ["success", "success"], second["error"]
+    assert second["session_id"] == first["session_id"], "it is the same conversation"
+    assert github.pulls["acme/shop"] == [pull]
+    log = plain_git(github.bare("acme/shop"), "log", "--format=%s", f"main..{BRANCH}").splitlines()
+    assert log == ["Call it --dump", "Add --json to ls"]
+    (comment,) = github.comments["acme/shop", 1]
+    assert comment["body"].startswith("It is --dump now, as you asked.")
+    told = court.cli.told()
+    assert "ls takes --json now." in told, "the agent knows what it did"
+    assert "Pull request 1 is your own work" in told
+    assert "Please call it --dump." in told
+    assert "You asked a question" not in told
+    assert TOKEN not in json.dumps(court.cli.server.requests)
