@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kingdom.court.home import Home
-from kingdom.court.init_home import SHIPPED_GENERALS_DIR
+from kingdom.court.init_home import SHIPPED_GENERALS_DIR, shipped_generals
+from kingdom.court.packages.installed import load_generals
 from tests.support.command import kingdom, kingdom_json, kingdom_tty
 
 MANIFEST = """\
@@ -133,6 +134,25 @@ def test_removing_asks_first(home: Home, source: Path) -> None:
     code, _ = kingdom_tty("general", "remove", "gen-x", *at, answer="y\n")
     assert code == 0
     assert not home.general("gen-x").exists()
+
+
+def test_one_that_comes_along_is_installed_by_its_name_for_the_engine_of_the_others(home: Home) -> None:
+    at = ("--home", str(home.root))
+    installed = {}
+    for engine in ("claude", "codex"):
+        for general in load_generals(home).by_name:
+            kingdom("general", "remove", general, "--yes", *at)
+        assert kingdom("init", str(home.root), "--general", "gen-pr", "--engine", engine).returncode == 0
+        assert kingdom("general", "install", "gen-issue", *at).returncode == 0
+        installed[engine] = load_generals(home).by_name["gen-issue"].manifest.engine.name
+    assert installed == {"claude": "claude", "codex": "codex"}
+    said = kingdom("general", "install", "--help").stdout
+    unknown = kingdom("general", "install", "gen-isue", *at)
+    assert unknown.returncode == 1
+    assert (
+        unknown.stderr == f"error: there is no folder gen-isue, and Kingdom has only {', '.join(shipped_generals())}\n"
+    )
+    assert all(name in said for name in shipped_generals())
 
 
 @pytest.mark.parametrize(

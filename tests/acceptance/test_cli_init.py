@@ -98,15 +98,22 @@ def test_repeated_it_changes_nothing_and_adds_what_is_missing(tmp_path: Path) ->
     assert result.stdout == f"{root} is complete: nothing was changed\n"
 
 
-def test_the_generals_to_begin_with_can_be_chosen_and_added_later(tmp_path: Path) -> None:
+def test_the_generals_to_begin_with_can_be_chosen_and_added_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = tmp_path / "court"
     kingdom_json("init", str(root), "--general", "gen-jira")
     assert list(load_generals(Home(root)).by_name) == ["gen-jira"]
     added = kingdom_json("init", str(root), "--general", "gen-pr", "--general", "gen-jira")
     assert added["made"] == ["config/generals/gen-pr/"]
+    monkeypatch.chdir(root)
+    inside = kingdom("init", "--general", "gen-issue")
+    assert (inside.returncode, "gen-issue" in load_generals(Home(root)).by_name) == (0, True), "it is the home here"
     result = kingdom("init", str(root), "--general", "gen-x")
     assert result.returncode == 1
-    assert "there is no shipped general 'gen-x', only gen-briefing, gen-jira, gen-pr, gen-test" in result.stderr
+    assert (
+        "there is no shipped general 'gen-x', only gen-briefing, gen-issue, gen-jira, gen-pr, gen-test" in result.stderr
+    )
 
 
 CHOSEN = ("--engine", "codex", "--repo", "acme/shop", "--repo", "acme/web", "--messages", "slack", "--language", "ko")
@@ -134,9 +141,19 @@ def test_what_a_court_begins_with_can_be_given(tmp_path: Path) -> None:
 
 def test_on_a_terminal_it_asks_for_what_was_not_given(tmp_path: Path) -> None:
     root = tmp_path / "court"
-    code, screen = kingdom_tty("init", str(root), "--language", "en", answer="codex\nacme/shop acme/web\nslack\n")
+    code, screen = kingdom_tty(
+        "init", str(root), "--language", "en", answer="codex\nacme/shop acme/web\nslack\ngen-x\ngen-issue gen-pr\n"
+    )
     assert code == 0, screen
-    for question in ("Which agents do the work?", "Which GitHub repositories", "Where do messages go?"):
+    assert "'gen-x' is none of them" in screen
+    assert sorted(load_generals(Home(root)).by_name) == ["gen-issue", "gen-pr"]
+    assert "kingdom emit github.issue.assigned …" in screen
+    for question in (
+        "Which agents do the work?",
+        "Which GitHub repositories",
+        "Where do messages go?",
+        "Which generals",
+    ):
         assert question in screen
     assert "In which language?" not in screen
     assert chosen(root) == ({"codex"}, (False, ["acme/shop", "acme/web"]), True, "en")
@@ -145,7 +162,7 @@ def test_on_a_terminal_it_asks_for_what_was_not_given(tmp_path: Path) -> None:
 
 
 def test_enter_is_the_default_and_yes_asks_nothing(tmp_path: Path) -> None:
-    code, screen = kingdom_tty("init", str(tmp_path / "a"), answer="\n\n\n\n")
+    code, screen = kingdom_tty("init", str(tmp_path / "a"), answer="\n\n\n\n\n")
     assert code == 0, screen
     code, screen = kingdom_tty("init", str(tmp_path / "b"), "--yes")
     assert (code, "?" in screen) == (0, False)

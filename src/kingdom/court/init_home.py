@@ -17,16 +17,19 @@ from kingdom.bus.eventbus import redact_url
 from kingdom.court.config import MACHINE_FILE, check_timezone, load_system
 from kingdom.court.errors import CourtError
 from kingdom.court.home import MARKER, Home
-from kingdom.court.packages.installed import MANIFEST_FILE
+from kingdom.court.packages.installed import MANIFEST_FILE, load_general, load_generals
 from kingdom.court.packages.installer import install_package
 from kingdom.court.queues import declare_queues, open_queues
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from kingdom.court.packages.installed import GeneralPackage
+
 TEMPLATES_DIR: Final = Path(__file__).parent / "templates"
 SHIPPED_GENERALS_DIR: Final = TEMPLATES_DIR / "generals"
 DEFAULT_GENERALS: Final = ("gen-pr", "gen-briefing")
+EngineName = Literal["claude", "codex"]
 
 _FOLDERS: Final = (
     "state/king",
@@ -118,7 +121,7 @@ class SharedQueues:
 class HomeChoices:
     """What a new home begins with. It is written into its commented files, where it can be changed later."""
 
-    engine: Literal["claude", "codex"] = "claude"
+    engine: EngineName = "claude"
     """The engine of the generals that are installed."""
     repos: tuple[str, ...] = ()
     """Repositories on GitHub to watch, such as ``acme/shop``."""
@@ -164,6 +167,23 @@ def shipped_generals() -> list[str]:
     return sorted(folder.name for folder in SHIPPED_GENERALS_DIR.iterdir() if folder.is_dir())
 
 
+def describe_shipped_generals() -> dict[str, str]:
+    """Return what each general of the package does, by its name."""
+    return {name: load_general(SHIPPED_GENERALS_DIR / name).manifest.description for name in shipped_generals()}
+
+
+def install_shipped(
+    home: Home, name: str, *, engine: EngineName | None = None, replace: bool = False
+) -> GeneralPackage:
+    """Install a general of the package. Without ``engine`` it gets that of the court's other generals."""
+    if engine is None:
+        used = {package.manifest.engine.name for package in load_generals(home).by_name.values()}
+        engine = "codex" if "codex" in used and "claude" not in used else "claude"
+    install_package(home, SHIPPED_GENERALS_DIR / name, replace=replace)
+    _set_engine(home.general(name) / MANIFEST_FILE, engine)
+    return load_general(home.general(name))
+
+
 async def create_home(
     root: Path, generals: Iterable[str] | None = None, *, force: bool = False, choices: HomeChoices | None = None
 ) -> InitResult:
@@ -188,8 +208,7 @@ async def create_home(
     result.added += [f"queue/{name}/" for name in sorted(_names(home.queue) - queues) if not name.startswith(".")]
     for name in wanted or ():
         if not home.general(name).exists():
-            install_package(home, SHIPPED_GENERALS_DIR / name)
-            _set_engine(home.general(name) / MANIFEST_FILE, choices.engine)
+            install_shipped(home, name, engine=choices.engine)
             result.added.append(f"config/generals/{name}/")
     return result
 

@@ -166,6 +166,20 @@ async def a_killed_run_and_a_second_try(play: Play) -> None:
     await play.realm.work()
 
 
+async def a_review_comes_back(play: Play) -> None:
+    play.realm.install("gen-fix", subscribes=["test.asked", {"type": "github.pr.commented", "own": True}])
+    await play.realm.event(1, "test.asked")
+    await play.reign()
+    url = "https://github.example/acme/app/pull/12"
+    opened = {"pull_requests": [{"url": url, "branch": "kingdom/x"}], "work_id": "task-20260207-001"}
+    await play.realm.work("gen-fix", **opened)
+    await play.reign()
+    await play.realm.event(2, "github.pr.commented", payload={"url": url})
+    await play.reign()
+    (task,) = await play.realm.work("gen-fix", **opened)
+    assert task.document()["follow_up"]["branch"] == "kingdom/x"
+
+
 SCENES: list[Scene] = [
     an_event_is_done,
     a_question_is_answered_twice,
@@ -174,6 +188,7 @@ SCENES: list[Scene] = [
     a_waiting_task_is_cancelled,
     a_running_task_is_cancelled,
     a_killed_run_and_a_second_try,
+    a_review_comes_back,
 ]
 
 

@@ -66,6 +66,7 @@ async def test_a_general_is_installed_from_a_folder_of_the_machine(court: WebCou
     assert (made["name"], made["enabled"], made["hears"], made["problems"]) == ("gen-new", True, ["test.new"], [])
     assert await court.refused("POST", "/api/generals", {"folder": str(source)}) == (422, "SYS_INVALID_PACKAGE")
     assert await court.refused("POST", "/api/generals", {"folder": "gen-new"}) == (422, "SYS_INVALID")
+    assert (await court.post("/api/generals", {"folder": "gen-issue"}))["hears"][0] == "github.issue.assigned"
     again = {"folder": str(source), "replace": True}
     assert (await court.post("/api/generals", again))["name"] == "gen-new"
 

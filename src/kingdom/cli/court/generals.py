@@ -107,21 +107,35 @@ def new(name: str, hears: tuple[str, ...], engine: str, description: str, home: 
 
 
 @command()
-@argument("directory", type=PATH, metavar="DIR", help="The folder of the general.")
+@argument(
+    "directory", type=PATH, metavar="DIR|NAME", help="The folder of the general, or the name of one that comes along."
+)
 @click.option("--replace", is_flag=True, help="Replace the general of that name.")
 @home_option
 @json_option
 def install(directory: Path, replace: bool, home: Path | None, json: bool) -> None:
-    """Check a general and copy it into the court."""
+    """Check a general and copy it into the court.
+
+    With Kingdom come gen-briefing, gen-issue, gen-jira, gen-pr and gen-test.
+    """
     from kingdom.court.errors import InvalidPackage
+    from kingdom.court.init_home import install_shipped, shipped_generals
     from kingdom.court.machines.capacity import require_lead
     from kingdom.court.packages.installer import install_package
 
     court = find_home(home)
     with errors_reported():
         require_lead(court)
+    missing = directory.name == str(directory) and not directory.exists()
+    shipped = missing and directory.name in shipped_generals()
+    if missing and not shipped:
+        known = ", ".join(shipped_generals())
+        raise output.CommandError("INVALID_PACKAGE", f"there is no folder {directory}, and Kingdom has only {known}")
     try:
-        general = install_package(court, directory, replace=replace, engines=_engine_names())
+        if shipped:
+            general = install_shipped(court, directory.name, replace=replace)
+        else:
+            general = install_package(court, directory, replace=replace, engines=_engine_names())
     except InvalidPackage as error:
         problems = str(error).splitlines()
         if json or len(problems) == 1:

@@ -50,7 +50,11 @@ WantedBy={target}
 
 @command()
 @argument(
-    "directory", type=PATH, metavar="DIR", default=Path("court"), help="The folder that becomes the home of the court."
+    "directory",
+    type=PATH,
+    metavar="DIR",
+    required=False,
+    help="The folder that becomes the home of the court. Default: court, or the home you are in.",
 )
 @click.option(
     "--general",
@@ -69,7 +73,7 @@ WantedBy={target}
 @click.option("--force", is_flag=True, help="Allow a folder that has other files in it. Overwrites nothing.")
 @json_option
 def init(
-    directory: Path,
+    directory: Path | None,
     general: tuple[str, ...],
     engine: str | None,
     repo: tuple[str, ...],
@@ -92,6 +96,7 @@ def init(
     from kingdom.court.home import Home
     from kingdom.court.init_home import HomeChoices, create_home
 
+    directory = directory or (Path() if Home(Path.cwd()).exists else Path("court"))
     asks = not (yes or json or Home(directory).exists) and sys.stdin.isatty() and sys.stdout.isatty()
     with errors_reported():
         shared = _shared_queues(database, database_env, machine)
@@ -102,6 +107,7 @@ def init(
             _chosen("In which language?", language, ["en", "ko"], asks),
             shared,
         )
+        general = general or (_asked_generals() if asks else ())
         if shared is None:
             founded = asyncio.run(create_home(directory, general or None, force=force, choices=choices))
         else:
@@ -137,6 +143,33 @@ def _asked_repos() -> tuple[str, ...]:
     return tuple(click.prompt(question, default="", show_default=False).split())
 
 
+def _asked_generals() -> tuple[str, ...]:
+    from kingdom.court.init_home import DEFAULT_GENERALS, describe_shipped_generals
+
+    known = describe_shipped_generals()
+
+    def checked(text: str) -> tuple[str, ...]:
+        names = tuple(text.replace(",", " ").split())
+        if unknown := [name for name in names if name not in known]:
+            raise click.UsageError(f"{unknown[0]!r} is none of them")
+        return names
+
+    output.say("Which generals shall it have? (several with spaces; kingdom general install NAME adds others later)")
+    for name, what in known.items():
+        output.say(f"  {name:12}  {what}")
+    names: tuple[str, ...] = click.prompt("Generals", default=" ".join(DEFAULT_GENERALS), value_proc=checked)
+    return names
+
+
+def _example_event(court: Home) -> str | None:
+    """Return a type of events that a general takes."""
+    from kingdom.court.packages.installed import load_generals
+
+    generals = sorted(load_generals(court).by_name.values(), key=lambda general: general.manifest.order)
+    types = [one.type for general in generals for one in general.manifest.subscribes if not (one.own or one.is_pattern)]
+    return next(iter(types), None)
+
+
 def _print_founded(founded: InitResult, directory: Path, choices: HomeChoices) -> None:
     for name in founded.added:
         output.say(f"  + {name}")
@@ -156,7 +189,8 @@ def _print_founded(founded: InitResult, directory: Path, choices: HomeChoices) -
     output.say("  kingdom general ls                         list the generals and the events they handle")
     output.say("  kingdom doctor                             check that everything they need is installed")
     output.say("  kingdom up                                 start the court")
-    output.say("  kingdom emit github.pr.review_requested …  give it work")
+    if (kind := _example_event(founded.home)) is not None:
+        output.say(f"  {f'kingdom emit {kind} …':41}  give it work")
     if choices.shared is not None:
         output.say("  kingdom join …                             on each further machine, with the same database")
     output.say("The settings are in config/system.yaml, the generals in config/generals/.")

@@ -32,7 +32,7 @@ class InstallBody(ApiModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"folder": "/home/ann/gen-pr", "replace": False}]})
 
     folder: Annotated[str, StringConstraints(min_length=1, max_length=4000)] = Field(
-        description="Its folder on the machine of the court; an absolute path."
+        description="Its folder on the machine of the court, an absolute path; or the name of one that comes along."
     )
     replace: bool = Field(default=False, description="Replace the general of that name.")
 

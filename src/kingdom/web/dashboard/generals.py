@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 from nicegui import ui
 
+from kingdom.court.init_home import shipped_generals
 from kingdom.web.dashboard.components import (
     DataTable,
     TableColumn,
@@ -148,7 +149,7 @@ async def _install(visit: Visit) -> None:
     """Ask for a folder and install the general in it."""
     words = visit.words
     with dialog_box(words("general.install")) as dialog:
-        text(words("general.install.hint"), "k-muted k-wrap", name="p")
+        text(words("general.install.hint", names=", ".join(shipped_generals())), "k-muted k-wrap", name="p")
         folder = ui.input(placeholder="/home/ann/gen-pr").props("outlined dense autofocus").classes("k-field")
         folder.props["maxlength"] = _MAX_PATH_CHARS
         labelled(folder, words("general.folder"))

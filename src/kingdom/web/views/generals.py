@@ -12,6 +12,7 @@ from kingdom.agents.engines import default_engines
 from kingdom.court.config import load_system
 from kingdom.court.general_record import LATEST_RESULTS, general_record
 from kingdom.court.home import check_name
+from kingdom.court.init_home import install_shipped, shipped_generals
 from kingdom.court.machines.capacity import require_lead
 from kingdom.court.packages.disabled import DisabledGenerals, switch_general
 from kingdom.court.packages.installed import load_generals
@@ -84,14 +85,21 @@ async def set_enabled(context: WebContext, name: str, user: str, *, enabled: boo
 
 
 async def install_general(context: WebContext, folder: str, *, replace: bool) -> GeneralState:
-    """Install a general from a folder of this machine."""
-    if not folder.startswith("/"):
-        raise ApiError(422, "SYS_INVALID", f"{folder!r:.200} is not an absolute path on the machine of the court")
-    home = context.court.home
+    """Install a general from a folder of this machine, or one of those that come along, by its name."""
+    home, shipped = context.court.home, shipped_generals()
+    if folder not in shipped and not folder.startswith("/"):
+        known = ", ".join(shipped)
+        raise ApiError(
+            422, "SYS_INVALID", f"{folder!r:.200} is no absolute path on the machine of the court, and none of {known}"
+        )
     require_lead(home)
-    made = await asyncio.to_thread(
-        lambda: install_package(home, Path(folder), replace=replace, engines=_engine_names())
-    )
+
+    def install() -> GeneralPackage:
+        if folder in shipped:
+            return install_shipped(home, folder, replace=replace)
+        return install_package(home, Path(folder), replace=replace, engines=_engine_names())
+
+    made = await asyncio.to_thread(install)
     acts_on(made.name)
     return await read_general(context, made.name)
 

@@ -96,7 +96,8 @@ COURT_WORDS: Final[dict[str, str]] = {
     "general.none": "No generals yet",
     "general.none.hint": "A general takes events and has soldiers do the work.",
     "general.install": "Install a general",
-    "general.install.hint": "The folder of the general on the machine of the court. It is checked and copied.",
+    "general.install.hint": "One that comes along ({names}), or the folder of another on the machine of the court. It "
+    "is checked and copied.",
     "general.install.do": "Install",
     "general.installed": "The general is installed.",
     "general.folder": "Folder",

@@ -96,7 +96,8 @@ COURT_WORDS: Final[dict[str, str]] = {
     "general.none": "아직 장군이 없습니다",
     "general.none.hint": "장군은 이벤트를 받아 병사에게 일을 시킵니다.",
     "general.install": "장군 설치",
-    "general.install.hint": "궁정이 있는 컴퓨터에 있는 장군의 폴더입니다. 검사한 뒤 복사합니다.",
+    "general.install.hint": "함께 제공되는 장군({names})의 이름이나, 궁정이 있는 컴퓨터에 있는 다른 장군의 "
+    "폴더입니다. 검사한 뒤 복사합니다.",
     "general.install.do": "설치",
     "general.installed": "장군을 설치했습니다.",
     "general.folder": "폴더",
