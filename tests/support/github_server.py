@@ -33,6 +33,8 @@ class GitHubServer(GitServer):
         """The reviews of a pull request, by repository and number."""
         self.comments: dict[tuple[str, int], list[dict[str, Any]]] = {}
         """The comments on an issue or pull request, by repository and number."""
+        self.now = "2026-02-07T12:00:00Z"
+        """When comments are created."""
         self.said: dict[str, list[dict[str, Any]] | dict[str, Any]] = {}
         """What other paths below a repository answer, such as ``/pulls/1/comments``."""
         self.calls: list[tuple[str, str]] = []
@@ -108,7 +110,8 @@ class GitHubServer(GitServer):
         if method == "GET":
             size, page = int(query["per_page"][0]), int(query["page"][0])
             return 200, comments[size * (page - 1) : size * page]
-        comments.append({**body, "html_url": f"{self.url}/{name}/pull/{number}#issuecomment-{len(comments) + 1}"})
+        where = f"{self.url}/{name}/issues/{number}#issuecomment-{len(comments) + 1}"
+        comments.append({**body, "html_url": where, "created_at": self.now})
         return 201, comments[-1]
 
     def _listed(self, pulls: list[dict[str, Any]], query: dict[str, list[str]]) -> list[dict[str, Any]]:

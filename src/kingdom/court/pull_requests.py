@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _MARK: Final = "<!-- kingdom {} -->"
 _MARKED: Final = re.compile(_MARK.format(r"task-\d{8}-\d{3,}"))
 PULL_REQUEST_EVENTS: Final = "github.pr."
+ISSUE_EVENTS: Final = "github.issue."
+GITHUB_EVENTS: Final = (ISSUE_EVENTS, PULL_REQUEST_EVENTS)
 PULL_REQUEST_ENDS: Final = ("github.pr.merged", "github.pr.closed")
 _OPEN_STATES: Final = (None, "open")
 

@@ -104,6 +104,14 @@ class WantedComment:
 
 
 @dataclass(frozen=True)
+class Posted:
+    """What was posted: its address, and when, by the clock of the server; None if it does not say."""
+
+    url: str
+    at: str | None
+
+
+@dataclass(frozen=True)
 class WantedReview:
     """A review of a pull request at one of its commits. ``mark`` is part of the body and finds it again."""
 
@@ -151,24 +159,24 @@ class PullRequests:
         """Post a review that neither approves nor demands changes, once; return its address."""
         path = f"/pulls/{wanted.number}/reviews"
         if (posted := await self._find_posted(path, wanted.mark)) is not None:
-            return posted
+            return posted.url
         notes = [{"path": one.path, "line": one.line, "side": "RIGHT", "body": one.body} for one in wanted.notes]
         document = {"commit_id": wanted.commit, "body": wanted.body, "event": "COMMENT", "comments": notes}
         return str((await self._call("POST", path, document))["html_url"])
 
-    async def comment(self, number: int, wanted: WantedComment) -> str:
-        """Post a comment, once; return its address."""
+    async def comment(self, number: int, wanted: WantedComment) -> Posted:
+        """Post a comment on an issue or pull request, once."""
         path = f"/issues/{number}/comments"
         posted = await self._find_posted(path, wanted.mark)
-        return posted or str((await self._call("POST", path, {"body": wanted.body}))["html_url"])
+        return posted or _posted(await self._call("POST", path, {"body": wanted.body}))
 
-    async def _find_posted(self, path: str, mark: str) -> str | None:
-        """Return the address of what was posted with a mark, if it was."""
+    async def _find_posted(self, path: str, mark: str) -> Posted | None:
+        """Return what was posted with a mark, if it was."""
         for page in range(1, _MAX_PAGES + 1):
             found = await self._call("GET", f"{path}?per_page={_PAGE_SIZE}&page={page}")
             for one in found:
                 if mark in str(one.get("body")):
-                    return str(one["html_url"])
+                    return _posted(one)
             if len(found) < _PAGE_SIZE:
                 break
         return None
@@ -262,6 +270,11 @@ def _lowered(headers: Message) -> dict[str, str]:
 def same_text(one: str, other: str) -> bool:
     """Whether two texts are the same, whatever a server did to their line ends."""
     return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
+
+
+def _posted(document: dict[str, Any]) -> Posted:
+    at = document.get("created_at")
+    return Posted(str(document["html_url"]), at if isinstance(at, str) else None)
 
 
 def _pull_request(document: dict[str, Any]) -> PullRequest:

@@ -14,6 +14,7 @@ from kingdom.agents.port import Order, Outcome
 from kingdom.court.general.landing import land_again
 from kingdom.court.loop import Services
 from kingdom.court.models import Task
+from kingdom.court.packages.manifest import Manifest
 from kingdom.court.pull_requests import OpenedPullRequests, opened_by
 from tests.support.fake_agents import FakeAgents
 from tests.support.generals import Post, posted
@@ -97,6 +98,77 @@ async def test_a_result_that_names_no_pull_request_records_none(realm: Realm, na
     await opened(realm, pull_requests=named)
     assert OpenedPullRequests(realm.home).find(URL) is None
     assert await commented(realm, 2) == []
+
+
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def asking(realm: Realm, **result: Any) -> Task:
+    """A task that asks, at noon; returns it."""
+    realm.install("gen-fix", subscribes=["github.issue.*"], notify="silent")
+    realm.install("gen-other", subscribes=["github.pr.*"])
+    await realm.event(1, "github.issue.assigned", repo="acme/app", payload={"number": 5})
+    await reign(realm)
+    (task,) = await realm.work("gen-fix", status="needs_human", question={"text": "red or blue?"}, **result)
+    await reign(realm)
+    return task
+
+
+async def reign(realm: Realm) -> None:
+    """Each time it is another king."""
+    king = realm.king()
+    await king.start()
+    await looks(king)
+    await king.stop()
+
+
+async def said(realm: Realm, event: int, text: str, at: str, kind: str = "github.issue.mentioned") -> str:
+    payload = {"number": 5, "actor": "ann", "comment": {"author": "ann", "body": text}}
+    return await realm.event(event, kind, repo="acme/app", payload=payload, created_at=at)
+
+
+NOON = "2026-02-07T12:00:00Z"
+
+
+async def test_a_comment_after_a_posted_question_is_its_answer(realm: Realm) -> None:
+    asked = await asking(realm, asked_at=NOON)
+    before = await said(realm, 2, "also look at cp", "2026-02-07T11:59:00Z")
+    first = await said(realm, 3, "red", "2026-02-07T12:01:00Z")
+    second = await said(realm, 4, "no, blue", "2026-02-07T12:02:00Z")
+    await reign(realm)
+    (resumed,) = realm.tasks()
+    assert (resumed.type, resumed.event_id, resumed.target_general) == ("resume", first, "gen-fix")
+    assert {name: resumed.payload[name] for name in ("original_task_id", "question", "answer", "user", "number")} == {
+        "original_task_id": asked.id, "question": "red or blue?", "answer": "red", "user": "ann", "number": 5,
+    }  # fmt: skip
+    assert realm.ids("events", "pending") == [before, second], "they wait for the subject, and are tasks of their own"
+    for event_id in (before, second):
+        await realm.work("gen-fix")
+        await reign(realm)
+        (task,) = realm.tasks()
+        assert (task.type, task.event_id) == ("github.issue.mentioned", event_id)
+    assert realm.where(first) == ("completed", "completed")
+
+
+@pytest.mark.parametrize(
+    ("result", "event"),
+    [
+        ({}, {}),
+        ({"asked_at": "soon"}, {}),
+        ({"asked_at": NOON}, {"kind": "github.pr.commented"}),
+        ({"asked_at": NOON}, {"kind": "github.issue.closed", "text": None}),
+    ],
+    ids=["not posted", "no time", "of another general", "no comment"],
+)
+async def test_nothing_else_is_an_answer(realm: Realm, result: dict[str, Any], event: dict[str, Any]) -> None:
+    await asking(realm, **result)
+    if event.get("text", "") is None:
+        await realm.event(2, event["kind"], repo="acme/app", payload={"number": 5}, created_at="2026-02-07T12:01:00Z")
+    else:
+        await said(realm, 2, "red", "2026-02-07T12:01:00Z", **event)
+    await reign(realm)
+    assert realm.tasks() == []
+    assert realm.ids("events", "pending") == ["evt-github-2"], "it waits for the subject"
 
 
 # ── the general ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -191,13 +263,12 @@ async def test_a_question_is_answered_without_a_commit(post: Post, github: GitHu
     assert [one["body"].splitlines()[0] for one in github.comments["acme/app", 1]] == ["Because."]
 
 
-@pytest.mark.parametrize("status", ["skipped", "failed"])
-async def test_nothing_is_posted_without_an_answer(post: Post, github: GitHubServer, status: str) -> None:
+async def test_nothing_is_posted_where_nothing_was_asked(post: Post, github: GitHubServer) -> None:
     first = await resolved(post)
-    document = {"status": status, "summary": "Thanks for thanks."}
-    fake(post).script = lambda order, number: Outcome("skipped" if status == "skipped" else "failed", document)
+    document = {"status": "skipped", "summary": "Thanks for thanks."}
+    fake(post).script = lambda order, number: Outcome("skipped", document)
     second = await follow_up(post, first)
-    assert (second["status"], github.comments) == (status, {})
+    assert (second["status"], github.comments) == ("skipped", {})
 
 
 async def test_what_others_pushed_is_there_before_the_work_begins(post: Post, github: GitHubServer) -> None:
@@ -266,3 +337,107 @@ async def test_a_branch_that_is_gone_is_said(post: Post, github: GitHubServer) -
     fake(post).script = commits("dump.py", "It is called dump now.")
     second = await follow_up(post, first)
     assert f"but was not landed: the branch {BRANCH} is gone: restore it on {first['links'][0]}" in second["summary"]
+
+
+# ── replies ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def replied(post: Post, github: GitHubServer, outcome: Outcome, **fields: Any) -> tuple[dict[str, Any], str]:
+    """The result of a task about issue 5, and what was posted there without its mark; empty if nothing was."""
+    fake(post).script = lambda order, number: outcome
+    given = {"repo": "acme/app", "type": "github.issue.assigned", "payload": {"number": 5, "title": "Sort"}, **fields}
+    (result,) = await post.finish(await post.task(**given))
+    comments = [one["body"] for one in github.comments.get(("acme/app", 5), [])]
+    mark = f"\n\n<!-- kingdom {result['task_id']} -->"
+    assert all(comment.endswith(mark) for comment in comments)
+    return result, "\n---\n".join(comment.removesuffix(mark) for comment in comments)
+
+
+def asks() -> Outcome:
+    question = {"text": "By name or by size?", "choices": ["name", "size"]}
+    return Outcome("needs_human", {"status": "needs_human", "summary": "", "question": question})
+
+
+@pytest.mark.parametrize(
+    ("subscribes", "how"),
+    [
+        (["github.issue.assigned", "github.issue.mentioned"], "Answer in a comment that mentions this account."),
+        (["github.issue.*"], "Answer in a comment."),
+        (["github.issue.assigned"], "Answer it in the court: `kingdom answer task-20260921-001 …`"),
+    ],
+)
+async def test_a_question_is_posted_on_the_issue(
+    post: Post, github: GitHubServer, subscribes: list[str], how: str
+) -> None:
+    post.manifest = Manifest.model_validate(
+        {**post.manifest.model_dump(exclude_defaults=True), "subscribes": subscribes}
+    )
+    result, comment = await replied(post, github, asks())
+    assert comment == f"I have a question before I go on: By name or by size?\n\nChoices: name, size.\n\n{how}"
+    assert (result["status"], result["asked_at"]) == ("needs_human", github.now)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "comment"),
+    [
+        (Outcome("failed", {"status": "failed", "error": "ls.py is gone.", "summary": ""}), "ls.py is gone."),
+        (Outcome("failed", {"status": "failed", "summary": "ls.py is gone."}), "ls.py is gone."),
+    ],
+)
+async def test_why_it_failed_is_said_in_the_words_of_the_soldier(
+    post: Post, github: GitHubServer, outcome: Outcome, comment: str
+) -> None:
+    assert (await replied(post, github, outcome))[1] == f"I could not do this: {comment}"
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome("failed", error="/home/court/x is not there"),
+        Outcome("success", {"status": "success", "summary": "Done, without a commit"}),
+        Outcome("timeout", error="too long"),
+    ],
+)
+async def test_words_of_the_court_are_not_posted(post: Post, github: GitHubServer, outcome: Outcome) -> None:
+    result, comment = await replied(post, github, outcome)
+    assert result["status"] in ("failed", "timeout")
+    assert comment == "I could not do this. What happened is in the court: `kingdom task show task-20260921-001`"
+
+
+async def test_in_korean(post: Post, github: GitHubServer) -> None:
+    post.system = {**post.system, "locale": "ko"}
+    skipped = Outcome("skipped", {"status": "skipped", "summary": "이미 있습니다."})
+    assert (await replied(post, github, skipped))[1] == "아무것도 바꾸지 않았습니다: 이미 있습니다."
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type": "jira.ticket.assigned"},
+        {"payload": {"number": "5"}},
+        {"payload": {"number": 5, "repo": "acme/other"}, "repo": None},
+    ],
+)
+async def test_what_is_not_about_an_issue_of_the_repository_gets_no_reply(
+    post: Post, github: GitHubServer, fields: dict[str, Any]
+) -> None:
+    if fields.get("repo", "") is None:
+        github.create("acme/other")
+        url = f"{github.url}/acme/app"
+        manifest = {**post.manifest.model_dump(exclude_defaults=True), "default_repo": url}
+        post.manifest = Manifest.model_validate(manifest)
+        fields = {"payload": {"number": 5}, "repo": None}
+    result, comment = await replied(post, github, asks(), **fields)
+    assert (result["status"], comment, "asked_at" in result) == ("needs_human", "", False)
+
+
+async def test_a_reply_that_cannot_be_posted_or_is_not_wanted_changes_nothing(post: Post, github: GitHubServer) -> None:
+    github.fail_next = [403]
+    result, comment = await replied(post, github, asks())
+    assert (result["status"], comment, "asked_at" in result) == ("needs_human", "", False)
+    land = {"how": "pull-request", "replies": False}
+    post.manifest = Manifest.model_validate({**post.manifest.model_dump(exclude_defaults=True), "land": land})
+    fake(post).script = lambda order, number: asks()
+    task = await post.task(2, repo="acme/app", type="github.issue.assigned", payload={"number": 5})
+    (result,) = await post.finish(task)
+    assert (result["status"], github.comments) == ("needs_human", {("acme/app", 5): []} if github.comments else {})

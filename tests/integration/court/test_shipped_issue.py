@@ -64,6 +64,31 @@ def soldier(court: CliCourt, line: str, subject: str, summary: str) -> None:
     ]
 
 
+async def test_a_question_is_asked_on_the_issue_and_answered_there(court: CliCourt, github: GitHubServer) -> None:
+    court.cli.server.script += [
+        court.leaves("needs_human", question={"text": "Sorted by name or by size?", "choices": ["name", "size"]}),
+        Say("I wait."),
+    ]
+    async with court.running():
+        payload: dict[str, Any] = {"number": 5, "title": "Sort the list", "author": "grace"}
+        court.drop("github.issue.assigned", repo="acme/shop", **payload)
+        await court.until(lambda: github.comments.get(("acme/shop", 5)), "the question on the issue")
+        (question,) = github.comments["acme/shop", 5]
+        assert question["body"].startswith("I have a question before I go on: Sorted by name or by size?")
+        assert "Answer in a comment that mentions this account." in question["body"]
+        soldier(court, "sort = name", "Sort by name", "The list is sorted by name.")
+        comment = {"author": "grace", "body": "@kingdom-bot by name, please"}
+        answer = {**payload, "actor": "grace", "comment": comment}
+        court.drop("github.issue.mentioned", "evt-test-2", repo="acme/shop", **answer)
+        await court.until(lambda: len(court.documents("events/completed")) == 2, "both events completed")
+    (pull,) = github.pulls["acme/shop"]
+    assert "The list is sorted by name.\n\nCloses #5.\n" in pull["body"]
+    told = court.cli.told()
+    assert "You asked a question" in told
+    assert "by name, please" in told
+    assert [one["status"] for one in court.results()] == ["needs_human", "success"]
+
+
 async def test_an_issue_ends_in_a_pull_request_and_a_review_comes_back_to_it(
     court: CliCourt, github: GitHubServer
 ) -> None:

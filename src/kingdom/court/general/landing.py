@@ -20,7 +20,7 @@ from kingdom.court.general.workspace import Workspace, allows_local
 from kingdom.court.models import Task
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.packages.manifest import LandSection
-from kingdom.court.pull_requests import OpenedPullRequest, OpenedPullRequests, opened_by, post_mark
+from kingdom.court.pull_requests import ISSUE_EVENTS, OpenedPullRequest, OpenedPullRequests, opened_by, post_mark
 from kingdom.gitops.commits import log
 from kingdom.gitops.errors import GitError, LandingRefused
 from kingdom.gitops.landing import contains, free_branch, push_branch, remote_branch
@@ -40,7 +40,6 @@ _MAX_BODY_CHARS: Final = 60_000
 _MAX_TITLE_CHARS: Final = 200
 _TITLE_FIELDS: Final = ("title", "summary", "subject")
 RETRY_SECONDS: Final = (1.0, 4.0, 15.0)  # between two tries while a remote is away
-_ISSUE_EVENTS: Final = "github.issue."
 _NOT_IN_BRANCH: Final = re.compile(r"[^A-Za-z0-9_.]+")
 
 
@@ -101,7 +100,7 @@ class TaskTexts:
     def _issue(self) -> str | None:
         """The number of the issue on GitHub that the task is about; merging the pull request closes it."""
         named = (self.subject or "").rpartition("#")[2]
-        return named if (self.task_type or "").startswith(_ISSUE_EVENTS) and named.isdigit() else None
+        return named if (self.task_type or "").startswith(ISSUE_EVENTS) and named.isdigit() else None
 
 
 async def land_result(

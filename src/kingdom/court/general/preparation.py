@@ -29,7 +29,7 @@ from kingdom.court.general.prompts import (
 from kingdom.court.general.workspace import repository_url, write_task_files
 from kingdom.court.home import check_name
 from kingdom.court.models import EVENT_FIELDS, RESUME_TYPE
-from kingdom.court.pull_requests import PULL_REQUEST_ENDS, PULL_REQUEST_EVENTS
+from kingdom.court.pull_requests import GITHUB_EVENTS, PULL_REQUEST_ENDS, PULL_REQUEST_EVENTS
 from kingdom.court.queues import EVENTS, TASKS
 from kingdom.court.trust.policy import permit_of
 from kingdom.court.trust.text_hash import text_hash_problem
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from kingdom.court.trust.policy import Permit
 
 _MAX_INLINE_RENDER_CHARS: Final = 20_000  # a shorter prompt is built faster than a thread could be asked for it
-_MAX_PULL_REQUEST_NUMBER: Final = 2**31
+_MAX_NUMBER: Final = 2**31  # of an issue or pull request
 _ISSUE_FIELDS: Final = ("title", "body", "url", "author", "labels", "summary", "description")  # ticket, pull request
 _numbers = itertools.count(1)
 
@@ -319,13 +319,20 @@ async def pull_request_of(
     context: GeneralContext, task_context: TaskContext, place: Workplace, *, fetch: bool
 ) -> PullRequest | None:
     """Return the pull request that a task is about, or None. Without ``fetch`` its head is the one that was seen."""
-    payload, kind = task_context.task.payload, task_context.type
-    number = payload.get("number")
-    if place.tree is None or not isinstance(kind, str) or not kind.startswith(PULL_REQUEST_EVENTS):
+    number = number_of(task_context, PULL_REQUEST_EVENTS)
+    if place.tree is None or number is None:
         return None
-    if type(number) is not int or not 0 < number < _MAX_PULL_REQUEST_NUMBER:
+    return await context.workspace.find_pull_request(
+        place.tree, number, task_context.task.payload.get("base"), fetch=fetch
+    )
+
+
+def number_of(task_context: TaskContext, *events: str) -> int | None:
+    """Return the number of the issue or pull request on GitHub that a task is about, or None."""
+    number, kind = task_context.task.payload.get("number"), task_context.type
+    if not isinstance(kind, str) or not kind.startswith(events or GITHUB_EVENTS):
         return None
-    return await context.workspace.find_pull_request(place.tree, number, payload.get("base"), fetch=fetch)
+    return number if type(number) is int and 0 < number < _MAX_NUMBER else None
 
 
 async def _prepare_workflow(context: GeneralContext, task_context: TaskContext, progress: TaskProgress) -> PreparedRun:

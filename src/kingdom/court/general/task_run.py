@@ -47,6 +47,7 @@ from kingdom.court.general.preparation import (
     pull_request_of,
     session_file,
 )
+from kingdom.court.general.replies import post_reply
 from kingdom.court.general.reports import ResultBuilder
 from kingdom.court.general.review import post_review
 from kingdom.gitops import GitError
@@ -304,6 +305,8 @@ class TaskRun:
         context, task_context, plan = self._context, self._task_context, self._context.manifest.land
         if plan is not None and plan.how == "review":
             return await post_review(context, task_context, self._place, result, outcome.result or {})
+        if result.status != "success":
+            return await post_reply(context, task_context, self._place, result, outcome.result or {})
         return await land_result(context, task_context, self._place, result)
 
     async def _park(

@@ -36,6 +36,7 @@ class PendingQuestion:
     default: str | None
     deadline: float  # seconds since the epoch
     reminded: bool = False
+    posted: float | None = None  # when it was posted on the subject itself: a comment there since is the answer
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ same recovery as a restart.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.inotify import MOVED_TO
@@ -180,7 +181,7 @@ class King:
         if full_check or self._new_events:
             more = await self._read_events() or more
         state.admission.begin(state.generals, now)
-        actions = await self._decide_direct()
+        actions = {**await self._decide_direct(), **await self._decide_replies()}
         waits.append(self._schedules.start_due(state, now))
         chosen = state.admission.choose(self._pending.groups(), MAX_EVENTS_PER_TICK)
         await self._claim({**actions, **{one.pending.id: (self._dispatch(one), one.task_id) for one in chosen}})
@@ -256,6 +257,22 @@ class King:
                 actions[pending.id] = await self._decide(pending)
             except NotAdmitted as held:
                 self._state.admission.holds.add(str(held), [pending.id])
+        return actions
+
+    async def _decide_replies(self) -> dict[str, tuple[EventAction, str | None]]:
+        """Handle comments on the subject of a question that was posted there: the first is its answer."""
+        actions: dict[str, tuple[EventAction, str | None]] = {}
+        for case in self._state.cases.asking():
+            if case.asked is None or case.asked.posted is None:
+                continue
+            if (said := self._pending.first_said(case.subject, case.general, case.asked.posted)) is None:
+                continue
+            try:
+                actions[said.id] = await decide_answer(self._state, replace(said, task=case.task))
+            except NotAdmitted as held:
+                self._state.admission.holds.add(str(held), [said.id])
+            else:
+                self._pending.keep_from_dispatch(said.id)
         return actions
 
     async def _decide(self, pending: PendingEvent) -> tuple[EventAction, str | None]:

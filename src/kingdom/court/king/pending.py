@@ -172,6 +172,7 @@ class PendingEvent:
     opened_by: str | None = None  # the general that opened the pull request
     command: str | None = None  # answer, cancel or retry: a person's command to the king
     task: str | None = None  # the task that the command is about
+    said_at: float | None = None  # of an event with a comment, which may answer a question
     invalid: str | None = None  # why the document is not a valid event
 
     @property
@@ -198,6 +199,7 @@ class PendingEvents:
         self._groups: dict[tuple[str, str, str | None], PendingGroup] = {}
         self._group_of: dict[str, PendingGroup] = {}
         self._last_position = 0
+        self._saying: dict[str, dict[str, None]] = {}  # events with a comment, by their subject
         self.direct: dict[str, PendingEvent] = {}  # without a general: commands, invalid and unwanted events
 
     def __contains__(self, event_id: object) -> bool:
@@ -224,10 +226,26 @@ class PendingEvents:
             if (opened := self._pull_requests.find(pending.pull_request)) is not None:
                 pending = replace(pending, opened_by=opened.general)
             self._events[pending.id] = pending
+            if pending.said_at is not None and pending.subject is not None:
+                self._saying.setdefault(pending.subject, {})[pending.id] = None
             self._enqueue(pending, routing)
 
+    def first_said(self, subject: str | None, general: str, since: float) -> PendingEvent | None:
+        """Return the first event for a general with a comment on a subject, of those since a time."""
+        found = [self._events[one] for one in self._saying.get(subject or "", ()) if one in self._group_of]
+        said = [one for one in found if self._group_of[one.id].general == general and (one.said_at or 0.0) >= since]
+        return min(said, key=lambda one: (one.said_at, one.position), default=None)
+
+    def keep_from_dispatch(self, event_id: str) -> None:
+        """Take an event out of its group: it is an answer, and begins nothing new."""
+        del self._group_of.pop(event_id).events[event_id]
+
     def remove(self, event_id: str) -> None:
-        if self._events.pop(event_id, None) is not None:
+        if (pending := self._events.pop(event_id, None)) is not None:
+            saying = self._saying.get(pending.subject or "", {})
+            saying.pop(event_id, None)
+            if not saying:
+                self._saying.pop(pending.subject or "", None)
             self.direct.pop(event_id, None)
             group = self._group_of.pop(event_id, None)
             if group is not None:
@@ -281,4 +299,5 @@ def _pending_event(document: Any, event_id: str, event_type: str, position: int)
         pull_request=pull_request_of(event.type, event.payload),
         command=command,
         task=task if isinstance(task, str) else None,
+        said_at=event.created_at.timestamp() if isinstance(event.payload.get("comment"), dict) else None,
     )

@@ -269,6 +269,10 @@ class LandSection(ShortFormSection):
     """The branch to merge into. None: the default branch."""
     draft: bool = False
     """Whether pull requests are opened as drafts."""
+    replies: bool = True
+    """Whether questions and failures are posted as comments on the issue or pull request that the task is about. A
+    comment in answer to a question is the answer.
+    """
 
 
 class Manifest(ConfigSection):

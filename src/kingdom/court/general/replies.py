@@ -1,0 +1,123 @@
+"""Reply on GitHub to the issue or pull request that a task is about: what it asks, why it failed, or was skipped.
+
+Those who asked for the work may see nothing else of the court. A reply is an addition: one that cannot be posted
+changes nothing. What it did is seen there already: in the pull request, or in the answer to a review (:mod:`.landing`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.agents.untrusted import clean, cut_middle
+from kingdom.court.general.preparation import number_of
+from kingdom.court.models import timestamp
+from kingdom.court.patterns import type_matches
+from kingdom.court.pull_requests import GITHUB_EVENTS, post_mark
+from kingdom.gitops import GitError
+from kingdom.gitops.pull_requests import PullRequests, PullRequestTarget, WantedComment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kingdom.court.general.context import GeneralContext, TaskContext
+    from kingdom.court.general.workspace import Workplace
+    from kingdom.court.models import Question, Result
+    from kingdom.court.packages.manifest import Manifest
+
+_MAX_CHARS: Final = 10_000
+_TIMEOUT_SECONDS: Final = 30.0
+_TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "en": {
+        "question": "I have a question before I go on: {text}",
+        "choices": "Choices: {choices}.",
+        "comment": "Answer in a comment.",
+        "mention": "Answer in a comment that mentions this account.",
+        "elsewhere": "Answer it in the court: `kingdom answer {task} …`",
+        "failed": "I could not do this: {text}",
+        "ended": "I could not do this. What happened is in the court: `kingdom task show {task}`",
+        "skipped": "I changed nothing: {text}",
+    },
+    "ko": {
+        "question": "계속하기 전에 질문이 있습니다: {text}",
+        "choices": "선택지: {choices}.",
+        "comment": "댓글로 답해 주세요.",
+        "mention": "이 계정을 멘션하는 댓글로 답해 주세요.",
+        "elsewhere": "궁정에서 답해 주세요: `kingdom answer {task} …`",
+        "failed": "처리하지 못했습니다: {text}",
+        "ended": "처리하지 못했습니다. 무슨 일이 있었는지는 궁정에서 볼 수 있습니다: `kingdom task show {task}`",
+        "skipped": "아무것도 바꾸지 않았습니다: {text}",
+    },
+}
+log = logging.getLogger("kingdom.court")
+
+
+async def post_reply(
+    context: GeneralContext,
+    task_context: TaskContext,
+    place: Workplace | None,
+    result: Result,
+    document: Mapping[str, Any],
+) -> Result:
+    """Post a reply, if the result needs one; return the result with the time at which its question was asked there.
+
+    ``document`` is what the soldier reported.
+    """
+    land, number = context.manifest.land, number_of(task_context)
+    place = place or context.workspace.find(task_context.history.work_id)
+    if land is None or not land.replies or number is None or place is None or place.tree is None:
+        return result
+    text = reply_text(context, task_context, result, document)
+    if text is None:
+        return result
+    clone, mark = place.tree.clone, post_mark(result.task_id)
+    try:
+        target = PullRequestTarget.of(clone.url)
+        if str(task_context.repo).lower() != target.repository.lower():  # it works in a default_repo
+            return result
+        requests = PullRequests(target, await clone.git.access.credentials.token(target.host))
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
+            posted = await requests.comment(number, WantedComment(f"{text}\n\n{mark}", mark))
+    except (GitError, TimeoutError) as error:
+        log.warning("%s: the reply to %s was not posted: %s", context.name, task_context.subject, error)
+        return result
+    if result.status != "needs_human":
+        return result
+    return result.model_copy(update={"asked_at": posted.at or timestamp(context.clock())})
+
+
+def reply_text(
+    context: GeneralContext, task_context: TaskContext, result: Result, document: Mapping[str, Any]
+) -> str | None:
+    """Return the reply to a result; None when it needs none.
+
+    Why a task failed is said in the soldier's words only: those of the court name files and machines.
+    """
+    words = _TEXTS[context.system.locale]
+    if result.status == "needs_human" and result.question is not None:
+        return _question(words, context.manifest, task_context, result.question)
+    if result.status in ("failed", "timeout"):
+        said = document.get("error") or document.get("summary") if document.get("status") == "failed" else None
+        if isinstance(said, str) and said.strip():
+            return words["failed"].format(text=_cut(said))
+        return words["ended"].format(task=task_context.task.id)
+    if result.status == "skipped" and task_context.follow_up is None:
+        return words["skipped"].format(text=_cut(result.summary))
+    return None
+
+
+def _question(words: Mapping[str, str], manifest: Manifest, task_context: TaskContext, question: Question) -> str:
+    choices = [words["choices"].format(choices=", ".join(map(_cut, question.choices)))] if question.choices else []
+    subject = next(one for one in GITHUB_EVENTS if str(task_context.type).startswith(one))
+    heard = [
+        name
+        for name, event in (("comment", f"{subject}commented"), ("mention", f"{subject}mentioned"))
+        if any(type_matches(subscription.type, event) for subscription in manifest.subscribes)
+    ]
+    how = words[next(iter(heard), "elsewhere")].format(task=task_context.task.id)
+    return "\n\n".join([words["question"].format(text=_cut(question.text)), *choices, how])
+
+
+def _cut(text: Any) -> str:
+    return cut_middle(clean(str(text)).strip(), _MAX_CHARS)
