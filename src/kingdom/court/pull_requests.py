@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.files import read_object, write_json
@@ -25,8 +25,10 @@ _MARKED: Final = re.compile(_MARK.format(r"task-\d{8}-\d{3,}"))
 PULL_REQUEST_EVENTS: Final = "github.pr."
 ISSUE_EVENTS: Final = "github.issue."
 GITHUB_EVENTS: Final = (ISSUE_EVENTS, PULL_REQUEST_EVENTS)
+CHECK_FAILED: Final = "github.pr.check_failed"
 PULL_REQUEST_ENDS: Final = ("github.pr.merged", "github.pr.closed")
 _OPEN_STATES: Final = (None, "open")
+_NAMES: Final = ("url", "branch", "general", "task_id", "work_id")
 
 
 def post_mark(task_id: str) -> str:
@@ -48,18 +50,25 @@ class OpenedPullRequest:
     general: str
     task_id: str  # the last task that worked on it
     work_id: str  # the task whose workplace all of them use
+    checks: int = 0  # how many tasks in a row were about a failed check, and nobody said anything
 
     @classmethod
     def from_document(cls, document: Any) -> OpenedPullRequest | None:
         """Return the pull request of a JSON object, or None when it describes none."""
         if not isinstance(document, dict):
             return None
-        values = [value for item in fields(cls) if isinstance(value := document.get(item.name), str) and value]
-        return cls(*values) if len(values) == len(fields(cls)) else None
+        values = {name: value for name in _NAMES if isinstance(value := document.get(name), str) and value}
+        checks = document.get("checks")
+        return cls(**values, checks=checks if type(checks) is int else 0) if len(values) == len(_NAMES) else None
 
-    def document(self) -> dict[str, str]:
+    def document(self) -> dict[str, Any]:
         """Return the JSON form: of its file, and of the field ``follow_up``."""
         return asdict(self)
+
+    def after(self, event_type: str, before: OpenedPullRequest | None) -> OpenedPullRequest:
+        """Return it after a task about an event: ``before`` is what was recorded until then."""
+        checks = 0 if before is None or event_type != CHECK_FAILED else before.checks + 1
+        return replace(self, checks=checks)
 
 
 def opened_by(result: Mapping[str, Any], general: str) -> list[OpenedPullRequest]:

@@ -66,7 +66,7 @@ async def commented(realm: Realm, event: int, /, **payload: Any) -> list[Task]:
 async def test_a_comment_becomes_a_follow_up_of_the_last_task(realm: Realm) -> None:
     first = await opened(realm)
     (second,) = await commented(realm, 2)
-    known = {"url": URL, "branch": BRANCH, "general": "gen-fix", "work_id": first.id}
+    known = {"url": URL, "branch": BRANCH, "general": "gen-fix", "work_id": first.id, "checks": 0}
     assert second.document()["follow_up"] == {**known, "task_id": first.id}
     await realm.work("gen-fix", pull_requests=[{"url": URL, "branch": BRANCH}], work_id=first.id)
     (third,) = await commented(realm, 3, url=URL.upper())
@@ -337,6 +337,62 @@ async def test_a_branch_that_is_gone_is_said(post: Post, github: GitHubServer) -
     fake(post).script = commits("dump.py", "It is called dump now.")
     second = await follow_up(post, first)
     assert f"but was not landed: the branch {BRANCH} is gone: restore it on {first['links'][0]}" in second["summary"]
+
+
+# ── failed checks ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def checked(post: Post, first: dict[str, Any], number: int, sha: str, checks: int = 0) -> dict[str, Any]:
+    """What comes of a failed check of the pull request; returns the result of its task."""
+    (known,) = opened_by(first, "gen-test")
+    payload = {"number": 1, "url": known.url, "head_sha": sha, "check": {"name": "tests", "summary": "1 failed"}}
+    follow_up = {**known.document(), "checks": checks}
+    fields = {"type": "github.pr.check_failed", "payload": payload, "follow_up": follow_up}
+    (result,) = await post.finish(await post.task(number, repo="acme/app", **fields))
+    return result
+
+
+async def test_a_failed_check_is_mended_and_those_of_the_same_commit_are_old_then(
+    post: Post, github: GitHubServer
+) -> None:
+    first = await resolved(post)
+    head = github.refs("acme/app")[BRANCH]
+    fake(post).script = commits("tests.py", "The tests pass now.")
+    assert (await checked(post, first, 2, head))["status"] == "success"
+    assert subjects(github) == ["Change tests.py", "Change ls.py"]
+    old = await checked(post, first, 3, head)
+    assert (old["status"], old["summary"]) == (
+        "skipped",
+        f"the check was of {head[:12]}; newer commits are in the pull request",
+    )
+    assert "pull_requests" not in old, "it does not count"
+    assert len(fake(post).orders) == 2, "no soldier was sent"
+
+
+async def test_after_three_in_a_row_a_person_is_asked_once(post: Post, github: GitHubServer) -> None:
+    first = await resolved(post)
+    head = github.refs("acme/app")[BRANCH]
+    tired = await checked(post, first, 2, head, checks=3)
+    said = "the checks have failed again, after 3 tasks about them in a row. Say in a comment what to do."
+    assert (tired["status"], tired["error"]) == ("failed", said)
+    assert [named["url"] for named in tired["pull_requests"]] == first["links"], "it counts"
+    (comment,) = github.comments["acme/app", 1]
+    assert comment["body"].startswith(f"I could not do this: {said}\n\n")
+    assert (await checked(post, first, 3, head, checks=4))["status"] == "skipped"
+    assert (len(github.comments["acme/app", 1]), len(fake(post).orders)) == (1, 1)
+
+
+async def test_checks_in_a_row_are_counted_until_somebody_says_something(realm: Realm) -> None:
+    realm.install("gen-fix", subscribes=["github.issue.assigned", {"type": "github.pr.*", "own": True}])
+    first = await opened(realm)
+    counts = []
+    for event, kind in enumerate(["check_failed", "check_failed", "commented", "check_failed"], 2):
+        await realm.event(event, f"github.pr.{kind}", repo="acme/app", payload={"number": 12, "url": URL})
+        await reign(realm)
+        (task,) = await realm.work("gen-fix", pull_requests=[{"url": URL, "branch": BRANCH}], work_id=first.id)
+        counts.append(task.document()["follow_up"]["checks"])
+        await reign(realm)
+    assert counts == [0, 1, 2, 0]
 
 
 # ── replies ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from kingdom.court.pull_requests import OpenedPullRequests
 from tests.support.git_server import trusted
 from tests.support.github_server import GitHubServer
 from tests.support.repositories import plain_git
@@ -128,10 +130,19 @@ async def test_with_own_a_pull_request_of_somebody_else_is_left_alone(
         await reign.until(lambda: court.completed("evt-github-2"))
         court.drop("evt-github-3", "github.pr.commented", about(pull, comment={"body": "Rename it."}), "acme/web")
         await reign.until(lambda: court.completed("evt-github-3"))
+        known = OpenedPullRequests(court.home).find(pull["html_url"])
+        assert known is not None
+        OpenedPullRequests(court.home).record(replace(known, checks=3))
+        for event_id in ("evt-github-5", "evt-github-6"):
+            court.drop(event_id, "github.pr.check_failed", about(pull, check={"name": "tests"}), "acme/web")
+            await reign.until(lambda event_id=event_id: court.completed(event_id))  # type: ignore[misc]
         github.merge("acme/web", 1)
         court.drop("evt-github-4", "github.pr.merged", about(pull, state="merged"), "acme/web")
         await reign.until(lambda: court.completed("evt-github-4"))
-    summaries = [one["summary"] for one in court.results()]
-    assert len(summaries) == 3
+    results = court.results()
+    assert [one["status"] for one in results] == ["success", "success", "failed", "skipped", "success"]
+    assert "the checks have failed again, after 3 tasks about them in a row" in str(results[2]["error"])
+    assert len(court.prompts()) == 2, "no agent was asked again"
+    summaries = [one["summary"] for one in results]
     assert summaries[-1] == f"{pull['html_url']} is done, worktrees released: 1"
     assert len(await court.workflows()) == 1

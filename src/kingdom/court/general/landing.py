@@ -123,7 +123,7 @@ async def land_result(
         said = f"The work is done, on {place.tree.branch} in {place.folder}, but was not landed: {error}. "
         said += f"Land it later with: kingdom task land {task.id}"
         return result.model_copy(update={"summary": f"{result.summary}\n\n{said}".strip()})
-    return result if landed is None else result.model_copy(update=_landed_fields(landed, task_context, result.links))
+    return result if landed is None else result.model_copy(update=landed_fields(landed, task_context, result.links))
 
 
 async def land_again(
@@ -163,9 +163,10 @@ async def land_again(
     landed = await land_task(place.tree, plan, texts)
     if landed is None:
         raise InvalidTaskState("NOTHING_TO_LAND", f"{task_id} made no commit: there is nothing to land")
-    result |= _landed_fields(landed, context, result.get("links") or [])
+    result |= landed_fields(landed, context, result.get("links") or [])
+    known = OpenedPullRequests(home)
     for opened in opened_by(result, task.target_general):  # the king has read the result before
-        OpenedPullRequests(home).record(opened)
+        known.record(opened.after(str(context.type), known.find(opened.url)))
     write_json(home.result(task_id), result)
     return landed
 
@@ -184,7 +185,7 @@ def _texts(task_context: TaskContext, general: str, summary: str, cost_usd: floa
     )
 
 
-def _landed_fields(landed: LandedTask, task_context: TaskContext, links: Sequence[str]) -> dict[str, Any]:
+def landed_fields(landed: LandedTask, task_context: TaskContext, links: Sequence[str]) -> dict[str, Any]:
     """Return the fields of a result that say where the commits are."""
     fields: dict[str, Any] = {"branch": landed.branch, "links": list(links)}
     if landed.url:

@@ -18,7 +18,7 @@ from kingdom.agents.untrusted import clean_tree
 from kingdom.base.files import write_json
 from kingdom.court.errors import InvalidId
 from kingdom.court.general.context import latest_session
-from kingdom.court.general.errors import TaskRefused
+from kingdom.court.general.errors import TaskNotNeeded, TaskRefused
 from kingdom.court.general.prompts import (
     build_prompt,
     collect_prompt_data,
@@ -29,7 +29,13 @@ from kingdom.court.general.prompts import (
 from kingdom.court.general.workspace import repository_url, write_task_files
 from kingdom.court.home import check_name
 from kingdom.court.models import EVENT_FIELDS, RESUME_TYPE
-from kingdom.court.pull_requests import GITHUB_EVENTS, PULL_REQUEST_ENDS, PULL_REQUEST_EVENTS
+from kingdom.court.pull_requests import (
+    CHECK_FAILED,
+    GITHUB_EVENTS,
+    PULL_REQUEST_ENDS,
+    PULL_REQUEST_EVENTS,
+    OpenedPullRequests,
+)
 from kingdom.court.queues import EVENTS, TASKS
 from kingdom.court.trust.policy import permit_of
 from kingdom.court.trust.text_hash import text_hash_problem
@@ -44,9 +50,11 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
     from kingdom.court.models import Task
     from kingdom.court.packages.manifest import Manifest, McpServerSection
+    from kingdom.court.pull_requests import OpenedPullRequest
     from kingdom.court.trust.policy import Permit
 
 _MAX_INLINE_RENDER_CHARS: Final = 20_000  # a shorter prompt is built faster than a thread could be asked for it
+_MAX_CHECKS: Final = 3  # tasks in a row about failed checks of a pull request
 _MAX_NUMBER: Final = 2**31  # of an issue or pull request
 _ISSUE_FIELDS: Final = ("title", "body", "url", "author", "labels", "summary", "description")  # ticket, pull request
 _numbers = itertools.count(1)
@@ -275,6 +283,7 @@ async def prepare_run(context: GeneralContext, task_context: TaskContext, progre
     resumed = task_context.task.type == RESUME_TYPE  # it goes on with what its first task saw
     place = await context.workspace.prepare(history.work_id, url, fetch=not resumed)
     pull = await pull_request_of(context, task_context, place, fetch=not resumed)
+    _check_needed(task_context, task_context.follow_up, pull.head if pull is not None else "")
     behind = None
     if task_context.follow_up is not None and place.tree is not None and pull is not None:
         behind = "" if resumed else await context.workspace.bring_up_to_date(place.tree, pull)
@@ -303,6 +312,23 @@ async def prepare_run(context: GeneralContext, task_context: TaskContext, progre
     build = partial(build_prompt, read_template(path), data, manifest.prompt_max_bytes, str(path))
     prompt = build() if len(repr(data)) <= _MAX_INLINE_RENDER_CHARS else await asyncio.to_thread(build)
     return PreparedRun(place, prompt, session_id, permit=permit)
+
+
+def _check_needed(task_context: TaskContext, opened: OpenedPullRequest | None, head: str) -> None:
+    """Raise :class:`TaskNotNeeded` for a failed check of an older commit, or after several in a row.
+
+    What is pushed starts the checks again: a general whose changes do not mend them would go on for ever.
+    """
+    if opened is None or task_context.type != CHECK_FAILED:
+        return
+    checked = task_context.task.payload.get("head_sha")
+    if head and isinstance(checked, str) and checked != head:
+        raise TaskNotNeeded("skipped", f"the check was of {checked:.12}; newer commits are in the pull request")
+    reason = f"the checks have failed again, after {_MAX_CHECKS} tasks about them in a row"
+    if opened.checks == _MAX_CHECKS:
+        raise TaskNotNeeded("failed", f"{reason}. Say in a comment what to do.", counts=opened)
+    if opened.checks > _MAX_CHECKS:
+        raise TaskNotNeeded("skipped", reason)
 
 
 def _checked_permit(task: Task, manifest: Manifest) -> Permit | None:
@@ -337,6 +363,8 @@ def number_of(task_context: TaskContext, *events: str) -> int | None:
 
 async def _prepare_workflow(context: GeneralContext, task_context: TaskContext, progress: TaskProgress) -> PreparedRun:
     """Prepare a run by a workflow. It creates its own worktrees, so the workplace holds only the task file."""
+    opened = OpenedPullRequests(context.home).find(_pull_request_url(task_context))
+    _check_needed(task_context, opened, "")
     place = await context.workspace.prepare(task_context.history.work_id, None)
     description = task_description(context.home, task_context.task, context.name)
     await write_task_files(place, None, description)

@@ -31,9 +31,9 @@ from kingdom.base.files import write_atomic
 from kingdom.bus import BusError
 from kingdom.court.errors import CourtError
 from kingdom.court.general.context import TaskContext, TaskHistory, TaskProgress, load_task_context
-from kingdom.court.general.errors import TaskHeld, TaskNotReady, TaskRefused
+from kingdom.court.general.errors import TaskHeld, TaskNotNeeded, TaskNotReady, TaskRefused
 from kingdom.court.general.evidence import ClaimedSuccess, check_evidence, evidence_error
-from kingdom.court.general.landing import land_result
+from kingdom.court.general.landing import LandedTask, land_result, landed_fields
 from kingdom.court.general.preparation import (
     assigned_soldier,
     assignment_file,
@@ -158,6 +158,8 @@ class TaskRun:
             return self._halted_ending()
         except BusError:  # the queue cannot be reached: not the fault of the task
             raise
+        except TaskNotNeeded as reason:
+            return TaskFinished(await self._end_without_soldier(reason))
         except (CourtError, AgentsError, GitError) as error:
             return await self._fail(str(error))
         except OSError as error:
@@ -300,6 +302,16 @@ class TaskRun:
         pause = backoff(progress.retries - 1, *_BACKOFF_SECONDS)
         await self._unless_halted(self._context.deps.sleep(pause))
         return None
+
+    async def _end_without_soldier(self, reason: TaskNotNeeded) -> Result:
+        """Return the result of a task that needs no soldier."""
+        text, opened = str(reason), reason.counts
+        document = {"status": reason.status, "summary": text if reason.status == "skipped" else "", "error": text}
+        result = self._result_builder(Outcome(reason.status, document)).of(reason.status, text, [])
+        if opened is not None:
+            landed = LandedTask(opened.branch, 0, opened.url)
+            result = result.model_copy(update=landed_fields(landed, self._task_context, result.links))
+        return await post_reply(self._context, self._task_context, self._place, result, document)
 
     async def _land(self, result: Result, outcome: Outcome) -> Result:
         context, task_context, plan = self._context, self._task_context, self._context.manifest.land

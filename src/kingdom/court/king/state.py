@@ -143,7 +143,8 @@ class KingState:
             self.plan.note(line, general_actor(case.general))
         self.plan.drafts += self.composer.ended(case, self.notify(case), result)
         named = {**(result.model_extra or {}), "task_id": result.task_id}
-        self.plan.opened += opened_by(named, case.general)
+        for opened in opened_by(named, case.general):
+            self.plan.opened.append(opened.after(case.type, self.pull_requests.find(opened.url)))
         outcome = None if result.status in ("success", "skipped") else "failed"
         outcome = "cancelled" if result.status == "cancelled" else outcome
         self.plan.done.update(dict.fromkeys(case.events, outcome))
