@@ -88,7 +88,7 @@ class FakeJira(FakeServer):
             if found[1] in self.hidden:
                 return Response({"errorMessages": [f"No project could be found with key '{found[1]}'."]}, 404)
             return Response({"key": found[1]})
-        if found := re.fullmatch(r"/rest/api/3/issue/(\w+)/(changelog|comment)", request.path):
+        if found := re.fullmatch(r"/rest/api/3/issue/([\w-]+)/(changelog|comment)", request.path):
             return self._rest(found[1], found[2], request)
         return Response({"errorMessages": ["nothing here"]}, 404)
 
@@ -145,7 +145,14 @@ class FakeJira(FakeServer):
         return {"id": issue["id"], "key": key, "fields": fields, "changelog": changelog}
 
     def _rest(self, identity: str, what: str, request: Request) -> Response:
-        issue = next(issue for issue in self.issues.values() if issue["id"] == identity)
+        found = [issue for key, issue in self.issues.items() if identity in (key, issue["id"])]
+        if not found:
+            return Response({"errorMessages": ["Issue does not exist or you do not have permission to see it."]}, 404)
+        (issue,) = found
+        if request.method == "POST":
+            self.comment(identity, by=ME)
+            issue["comments"][-1]["body"] = request.body["body"]
+            return Response(self._entry(issue["comments"][-1]), 201)
         start, size = int(request.query["startAt"]), int(request.query["maxResults"])
         known = self._clock() - self.lag
         entries = [entry for entry in issue["histories" if what == "changelog" else "comments"] if entry["at"] <= known]

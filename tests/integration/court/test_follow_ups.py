@@ -13,11 +13,13 @@ import pytest
 from kingdom.agents.port import Order, Outcome
 from kingdom.court.general.landing import land_again
 from kingdom.court.loop import Services
-from kingdom.court.models import Task
+from kingdom.court.models import Task, timestamp
 from kingdom.court.packages.manifest import Manifest
 from kingdom.court.pull_requests import OpenedPullRequests, opened_by
+from kingdom.court.sentinel.jira_events import adf_text
 from tests.support.fake_agents import FakeAgents
-from tests.support.generals import Post, posted
+from tests.support.fake_jira import FakeJira
+from tests.support.generals import NOW, Post, posted
 from tests.support.git_server import trusted
 from tests.support.github_server import GitHubServer
 from tests.support.kings import Realm, looks
@@ -497,3 +499,75 @@ async def test_a_reply_that_cannot_be_posted_or_is_not_wanted_changes_nothing(po
     task = await post.task(2, repo="acme/app", type="github.issue.assigned", payload={"number": 5})
     (result,) = await post.finish(task)
     assert (result["status"], github.comments) == ("needs_human", {("acme/app", 5): []} if github.comments else {})
+
+
+# ── tickets ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+async def jira(post: Post, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeJira]:
+    async with FakeJira(lambda: NOW) as server:
+        server.create("APP-7")
+        post.home.config.mkdir(exist_ok=True)
+        (post.home.config / "sentinel.yaml").write_text(
+            json.dumps({"jira": {"url": server.url, "email": "bot@x.example"}})
+        )
+        monkeypatch.setenv("JIRA_API_TOKEN", "jira-token")
+        yield server
+
+
+async def on_ticket(post: Post, jira: FakeJira, script: Callable[[Order, int], Outcome]) -> tuple[dict[str, Any], str]:
+    """The result of a task about a ticket, and what was posted there."""
+    fake(post).script = script
+    fields = {"type": "jira.ticket.assigned", "payload": {"key": "APP-7", "title": "Sort the list"}}
+    (result,) = await post.finish(await post.task(repo="acme/app", **fields))
+    return result, "\n---\n".join(adf_text(one["body"]) for one in jira.issues["APP-7"]["comments"])
+
+
+async def test_a_ticket_gets_the_link_of_its_pull_request(post: Post, jira: FakeJira, github: GitHubServer) -> None:
+    result, comment = await on_ticket(post, jira, commits("ls.py", "The list is sorted."))
+    (pull,) = github.pulls["acme/app"]
+    assert comment == f"The list is sorted.\n{pull['html_url']}\n{result['task_id']}, gen-test"
+    (posted_comment,) = jira.issues["APP-7"]["comments"]
+    link = posted_comment["body"]["content"][1]["content"][0]
+    assert link["marks"] == [{"type": "link", "attrs": {"href": pull["html_url"]}}]
+
+
+async def test_a_question_is_posted_on_the_ticket_once(post: Post, jira: FakeJira) -> None:
+    subscribes = ["jira.ticket.assigned", "jira.ticket.mentioned"]
+    post.manifest = Manifest.model_validate(
+        {**post.manifest.model_dump(exclude_defaults=True), "subscribes": subscribes}
+    )
+    jira.comment("APP-7", "About task-20260921-001, again", by="acc-ann")
+    result, comment = await on_ticket(post, jira, lambda order, number: asks())
+    assert comment == "About task-20260921-001, again", "it was posted before"
+    assert result["asked_at"] == timestamp(NOW)
+    jira.issues["APP-7"]["comments"].clear()
+    fake(post).script = lambda order, number: asks()
+    task = await post.task(2, repo="acme/app", type="jira.ticket.assigned", payload={"key": "APP-7"})
+    (result,) = await post.finish(task)
+    (again,) = jira.issues["APP-7"]["comments"]
+    assert adf_text(again["body"]).splitlines()[:3] == [
+        "I have a question before I go on: By name or by size?",
+        "Choices: name, size.",
+        "Answer in a comment that mentions this account.",
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["token", "ticket", "jira", "status"])
+async def test_a_ticket_that_cannot_be_commented_on_changes_nothing(
+    post: Post, jira: FakeJira, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    match wrong:
+        case "token":
+            monkeypatch.delenv("JIRA_API_TOKEN")
+        case "ticket":
+            jira.issues["APP-8"] = jira.issues.pop("APP-7")
+            jira.issues["APP-7"] = {"id": "none", "comments": []}
+            jira.fail("POST", 403)
+        case "jira":
+            (post.home.config / "sentinel.yaml").unlink()
+        case "status":
+            jira.fail("GET", 503, times=9)
+    result, comment = await on_ticket(post, jira, lambda order, number: asks())
+    assert (result["status"], comment, "asked_at" in result) == ("needs_human", "", False)

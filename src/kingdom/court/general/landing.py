@@ -212,7 +212,7 @@ async def land_task(tree: Worktree, plan: LandSection, texts: TaskTexts) -> Land
 
 async def _land(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTask | None:
     if texts.follow_up is not None:
-        return await _land_follow_up(tree, texts, texts.follow_up)
+        return await _land_follow_up(tree, plan, texts, texts.follow_up)
     clone, tip = tree.clone, await tree.tip()
     commits = [] if tip in (None, tree.base) else await log(clone, tree.base, str(tip))
     if tip is None or not commits:
@@ -232,7 +232,7 @@ async def _land(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTa
     return LandedTask(branch, len(commits), found.url)
 
 
-async def _land_follow_up(tree: Worktree, texts: TaskTexts, opened: OpenedPullRequest) -> LandedTask:
+async def _land_follow_up(tree: Worktree, plan: LandSection, texts: TaskTexts, opened: OpenedPullRequest) -> LandedTask:
     """Push what was added to the branch of the pull request, and answer there."""
     clone, tip, branch = tree.clone, await tree.tip(), opened.branch
     present = await remote_branch(clone, clone.url, branch)
@@ -244,6 +244,8 @@ async def _land_follow_up(tree: Worktree, texts: TaskTexts, opened: OpenedPullRe
             raise LandingRefused(f"the branch {branch} has commits of others", f"merge them in {tree.path} and commit")
         commits = len(await log(clone, present, tip))
         await push_branch(clone, clone.url, tip, branch, present)
+    if not plan.replies:
+        return LandedTask(branch, commits, opened.url)
     target = PullRequestTarget.of(clone.url)
     requests = PullRequests(target, await clone.git.access.credentials.token(target.host))
     await requests.comment(int(opened.url.rpartition("/")[2]), texts.comment())

@@ -1,16 +1,19 @@
-"""Reply on GitHub to the issue or pull request that a task is about: what it asks, why it failed, or was skipped.
+"""Reply to the issue, pull request or ticket that a task is about: what it asks, why it failed, or was skipped.
 
 Those who asked for the work may see nothing else of the court. A reply is an addition: one that cannot be posted
-changes nothing. What it did is seen there already: in the pull request, or in the answer to a review (:mod:`.landing`).
+changes nothing. What was done is seen on GitHub already, in the pull request or in the answer to a review
+(:mod:`.landing`); a ticket gets the link.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.untrusted import clean, cut_middle
+from kingdom.court.errors import CourtError
 from kingdom.court.general.preparation import number_of
 from kingdom.court.models import timestamp
 from kingdom.court.patterns import type_matches
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from kingdom.court.models import Question, Result
     from kingdom.court.packages.manifest import Manifest
 
+_TICKET_EVENTS: Final = "jira.ticket."
 _MAX_CHARS: Final = 10_000
 _TIMEOUT_SECONDS: Final = 30.0
 _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -64,37 +68,55 @@ async def post_reply(
 
     ``document`` is what the soldier reported.
     """
-    land, number = context.manifest.land, number_of(task_context)
-    place = place or context.workspace.find(task_context.history.work_id)
-    if land is None or not land.replies or number is None or place is None or place.tree is None:
+    land = context.manifest.land
+    if land is None or not land.replies or (text := reply_text(context, task_context, result, document)) is None:
         return result
-    text = reply_text(context, task_context, result, document)
-    if text is None:
-        return result
-    clone, mark = place.tree.clone, post_mark(result.task_id)
     try:
-        target = PullRequestTarget.of(clone.url)
-        if str(task_context.repo).lower() != target.repository.lower():  # it works in a default_repo
-            return result
-        requests = PullRequests(target, await clone.git.access.credentials.token(target.host))
         async with asyncio.timeout(_TIMEOUT_SECONDS):
-            posted = await requests.comment(number, WantedComment(f"{text}\n\n{mark}", mark))
-    except (GitError, TimeoutError) as error:
+            if number_of(task_context) is not None:
+                place = place or context.workspace.find(task_context.history.work_id)
+                posted = await _comment_on_github(task_context, place, result.task_id, text)
+            else:
+                from kingdom.court.general.jira_replies import comment_on_ticket  # the client takes a while to load
+
+                signed = f"{text}\n\n{result.task_id}, {context.name}"
+                key = str(task_context.subject)
+                posted = await comment_on_ticket(context.home, key, signed, result.task_id)
+    except (GitError, CourtError, TimeoutError) as error:
         log.warning("%s: the reply to %s was not posted: %s", context.name, task_context.subject, error)
         return result
-    if result.status != "needs_human":
+    if posted is None or result.status != "needs_human":
         return result
-    return result.model_copy(update={"asked_at": posted.at or timestamp(context.clock())})
+    return result.model_copy(update={"asked_at": posted})
+
+
+async def _comment_on_github(task_context: TaskContext, place: Workplace | None, task_id: str, text: str) -> str | None:
+    """Comment on the issue or pull request of a task; return when. None: it is not of the repository worked on."""
+    number = number_of(task_context)
+    if place is None or place.tree is None or number is None:
+        return None
+    clone, mark = place.tree.clone, post_mark(task_id)
+    target = PullRequestTarget.of(clone.url)
+    if str(task_context.repo).lower() != target.repository.lower():  # it works in a default_repo
+        return None
+    requests = PullRequests(target, await clone.git.access.credentials.token(target.host))
+    posted = await requests.comment(number, WantedComment(f"{text}\n\n{mark}", mark))
+    return posted.at or timestamp(time.time())
 
 
 def reply_text(
     context: GeneralContext, task_context: TaskContext, result: Result, document: Mapping[str, Any]
 ) -> str | None:
-    """Return the reply to a result; None when it needs none.
+    """Return the reply to a result; None when it needs none, or there is nothing on which to comment.
 
     Why a task failed is said in the soldier's words only: those of the court name files and machines.
     """
-    words = _TEXTS[context.system.locale]
+    words, ticket = _TEXTS[context.system.locale], str(task_context.type).startswith(_TICKET_EVENTS)
+    if not ticket and number_of(task_context) is None:
+        return None
+    opened = (result.model_extra or {}).get("pull_requests")
+    if result.status == "success" and ticket and opened:  # on GitHub it is seen there
+        return "\n\n".join([_cut(str(document.get("summary") or result.summary)), *(one["url"] for one in opened)])
     if result.status == "needs_human" and result.question is not None:
         return _question(words, context.manifest, task_context, result.question)
     if result.status in ("failed", "timeout"):
@@ -109,7 +131,7 @@ def reply_text(
 
 def _question(words: Mapping[str, str], manifest: Manifest, task_context: TaskContext, question: Question) -> str:
     choices = [words["choices"].format(choices=", ".join(map(_cut, question.choices)))] if question.choices else []
-    subject = next(one for one in GITHUB_EVENTS if str(task_context.type).startswith(one))
+    subject = next(one for one in (*GITHUB_EVENTS, _TICKET_EVENTS) if str(task_context.type).startswith(one))
     heard = [
         name
         for name, event in (("comment", f"{subject}commented"), ("mention", f"{subject}mentioned"))

@@ -317,9 +317,8 @@ class TaskRun:
         context, task_context, plan = self._context, self._task_context, self._context.manifest.land
         if plan is not None and plan.how == "review":
             return await post_review(context, task_context, self._place, result, outcome.result or {})
-        if result.status != "success":
-            return await post_reply(context, task_context, self._place, result, outcome.result or {})
-        return await land_result(context, task_context, self._place, result)
+        result = await land_result(context, task_context, self._place, result)
+        return await post_reply(context, task_context, self._place, result, outcome.result or {})
 
     async def _park(
         self,

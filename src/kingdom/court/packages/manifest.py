@@ -270,8 +270,8 @@ class LandSection(ShortFormSection):
     draft: bool = False
     """Whether pull requests are opened as drafts."""
     replies: bool = True
-    """Whether questions and failures are posted as comments on the issue or pull request that the task is about. A
-    comment in answer to a question is the answer.
+    """Whether questions, failures and answers to reviews are posted as comments on the issue, pull request or ticket
+    that the task is about. A comment there since answers the question.
     """
 
 
