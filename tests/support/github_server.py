@@ -6,13 +6,17 @@ not see.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.support.git_server import GitHandler, GitServer
+import pytest
+
+from tests.support.git_server import GitHandler, GitServer, trusted
 from tests.support.repositories import plain_git
 
 _PULLS = re.compile(
@@ -20,6 +24,8 @@ _PULLS = re.compile(
 )
 _OTHERS = re.compile(r"/api/v3/repos/(?P<name>[^/]+/[^/]+)(?P<rest>/.*)\Z")
 Answer = tuple[int, Any]
+TOKEN = "t0ken-of-the-court"
+"""What a court writes with."""
 
 
 class GitHubServer(GitServer):
@@ -95,8 +101,7 @@ class GitHubServer(GitServer):
     ) -> Answer:
         reviews = self.reviews.setdefault((name, number), [])
         if method == "GET":
-            size, page = int(query["per_page"][0]), int(query["page"][0])
-            return 200, reviews[size * (page - 1) : size * page]
+            return 200, _page(reviews, query)
         head = plain_git(self.bare(name), "rev-parse", f"refs/pull/{number}/head")
         if body["commit_id"] != head:
             return 422, {"message": "Unprocessable Entity", "errors": [{"message": "commit_id is not part of it"}]}
@@ -108,8 +113,7 @@ class GitHubServer(GitServer):
     ) -> Answer:
         comments = self.comments.setdefault((name, number), [])
         if method == "GET":
-            size, page = int(query["per_page"][0]), int(query["page"][0])
-            return 200, comments[size * (page - 1) : size * page]
+            return 200, _page(comments, query)
         where = f"{self.url}/{name}/issues/{number}#issuecomment-{len(comments) + 1}"
         comments.append({**body, "html_url": where, "created_at": self.now})
         return 201, comments[-1]
@@ -151,6 +155,28 @@ class GitHubServer(GitServer):
             }
         )
         return 201, pulls[-1]
+
+
+@contextlib.contextmanager
+def github_of_a_court(
+    folder: Path, patch: pytest.MonkeyPatch, repository: str, files: dict[str, str] | None = None
+) -> Iterator[GitHubServer]:
+    """A GitHub with a repository, to which ``TOKEN`` of the environment's ``HUB_TOKEN`` may write; git trusts it."""
+    with GitHubServer(folder) as server, trusted(server):
+        server.grant(TOKEN, "court")
+        server.create(repository, files)
+        patch.setenv("HUB_TOKEN", TOKEN)
+        yield server
+
+
+def hub_settings(server: GitHubServer) -> dict[str, Any]:
+    """The settings of a court that works with it."""
+    return {"repos": {"base_url": server.url}, "git": {"credentials": {server.host: {"env": "HUB_TOKEN"}}}}
+
+
+def _page(items: list[dict[str, Any]], query: dict[str, list[str]]) -> list[dict[str, Any]]:
+    size, page = int(query["per_page"][0]), int(query["page"][0])
+    return items[size * (page - 1) : size * page]
 
 
 class _ApiHandler(GitHandler):

@@ -20,12 +20,10 @@ from kingdom.court.sentinel.jira_events import adf_text
 from tests.support.fake_agents import FakeAgents
 from tests.support.fake_jira import FakeJira
 from tests.support.generals import NOW, Post, posted
-from tests.support.git_server import trusted
-from tests.support.github_server import GitHubServer
+from tests.support.github_server import GitHubServer, github_of_a_court
 from tests.support.kings import Realm, looks
 from tests.support.repositories import plain_git
 
-TOKEN = "token-of-the-court"
 BRANCH = "kingdom/acme-app-5"
 URL = "https://github.example/acme/app/pull/12"
 
@@ -178,10 +176,7 @@ async def test_nothing_else_is_an_answer(realm: Realm, result: dict[str, Any], e
 
 @pytest.fixture
 def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHubServer]:
-    with GitHubServer(tmp_path / "github") as server, trusted(server):
-        server.grant(TOKEN, "court")
-        server.create("acme/app")
-        monkeypatch.setenv("APP_TOKEN", TOKEN)
+    with github_of_a_court(tmp_path / "github", monkeypatch, "acme/app") as server:
         monkeypatch.setattr("kingdom.court.general.landing.RETRY_SECONDS", (0.0,))
         yield server
 
@@ -190,7 +185,7 @@ def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHubSe
 async def post(tmp_path: Path, github: GitHubServer) -> AsyncIterator[Post]:
     async with posted(tmp_path / "court", land="pull-request", evidence=["commit"], retries=0) as post:
         post.base_url = github.url
-        post.system = {"git": {"credentials": {github.host: {"env": "APP_TOKEN"}}}}
+        post.system = {"git": {"credentials": {github.host: {"env": "HUB_TOKEN"}}}}
         yield post
 
 

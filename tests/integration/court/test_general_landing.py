@@ -15,20 +15,15 @@ from kingdom.court.general.landing import land_again
 from kingdom.court.loop import Services
 from tests.support.fake_agents import FakeAgents
 from tests.support.generals import Post, posted
-from tests.support.git_server import trusted
-from tests.support.github_server import GitHubServer
+from tests.support.github_server import TOKEN, GitHubServer, github_of_a_court
 from tests.support.repositories import plain_git
 
-TOKEN = "token-of-the-court"
 TICKET = {"ticket_key": "APP-7", "title": "Make ls faster"}
 
 
 @pytest.fixture
 def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHubServer]:
-    with GitHubServer(tmp_path / "github") as server, trusted(server):
-        server.grant(TOKEN, "court")
-        server.create("acme/app")
-        monkeypatch.setenv("APP_TOKEN", TOKEN)
+    with github_of_a_court(tmp_path / "github", monkeypatch, "acme/app") as server:
         yield server
 
 
@@ -36,7 +31,7 @@ def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHubSe
 async def post(tmp_path: Path, github: GitHubServer) -> AsyncIterator[Post]:
     async with posted(tmp_path / "court", land={"how": "pull-request", "draft": True}, evidence=["commit"]) as post:
         post.base_url = github.url
-        post.system = {"git": {"credentials": {github.host: {"env": "APP_TOKEN"}}}}
+        post.system = {"git": {"credentials": {github.host: {"env": "HUB_TOKEN"}}}}
         fake(post).script = commits("ls.py")
         yield post
 
@@ -152,7 +147,7 @@ async def reviewer(tmp_path: Path, github: GitHubServer) -> AsyncIterator[Post]:
     plain_git(github.bare("acme/app"), "update-ref", "refs/pull/7/head", head)
     async with posted(tmp_path / "court", land="review", evidence=["comments"], retries=0) as post:
         post.base_url = github.url
-        post.system = {"git": {"credentials": {github.host: {"env": "APP_TOKEN"}}}}
+        post.system = {"git": {"credentials": {github.host: {"env": "HUB_TOKEN"}}}}
         fake(post).script = lambda order, number: Outcome("success", dict(REVIEW))
         yield post
 

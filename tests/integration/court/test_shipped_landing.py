@@ -1,4 +1,4 @@
-"""The shipped gen-issue with the real Claude Code and Codex: an issue, its pull request, and a reviewer's word."""
+"""The shipped gen-issue and gen-jira with the real Claude Code and Codex: to a pull request, and what reviewers say."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ import yaml
 from kingdom.court.home import MARKER
 from kingdom.court.init_home import SHIPPED_GENERALS_DIR
 from tests.support.cli_courts import GENERAL, Cli, CliCourt, talking
-from tests.support.git_server import trusted
-from tests.support.github_server import GitHubServer
+from tests.support.github_server import TOKEN, GitHubServer, github_of_a_court, hub_settings
 from tests.support.model_servers import Say
 from tests.support.repositories import plain_git
 
-TOKEN = "t0ken-of-the-court"
-PACKAGE = SHIPPED_GENERALS_DIR / "gen-issue"
 BRANCH = "kingdom/acme-shop-5"
 
 
@@ -32,25 +29,26 @@ def cli(request: pytest.FixtureRequest) -> Iterator[Cli]:
 
 @pytest.fixture
 def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHubServer]:
-    with GitHubServer(tmp_path / "github") as server, trusted(server):
-        server.create("acme/shop", {"ls.py": "print('ls')\n"})
-        server.grant(TOKEN, "court")
-        monkeypatch.setenv("SHOP_TOKEN", TOKEN)
+    with github_of_a_court(tmp_path / "github", monkeypatch, "acme/shop", {"ls.py": "print('ls')\n"}) as server:
         yield server
+
+
+def shipped_court(name: str, root: Path, cli: Cli, github: GitHubServer, patch: pytest.MonkeyPatch) -> CliCourt:
+    """A court whose general has everything of a package but the name and the engine."""
+    package = SHIPPED_GENERALS_DIR / name
+    shipped = yaml.safe_load((package / "manifest.yaml").read_text())
+    kept = {name: shipped[name] for name in ("needs_repo", "subscribes", "evidence", "land", "retries")}
+    made = CliCourt(root, cli, patch, **kept)
+    for file in ("prompt.md", "instructions.md"):
+        shutil.copy(package / file, made.home.general(GENERAL) / file)
+    system = json.loads((made.home.root / MARKER).read_text())
+    (made.home.root / MARKER).write_text(json.dumps(system | hub_settings(github)))
+    return made
 
 
 @pytest.fixture
 def court(tmp_path: Path, cli: Cli, github: GitHubServer, monkeypatch: pytest.MonkeyPatch) -> CliCourt:
-    """A court whose general has everything of the package but the name and the engine."""
-    shipped = yaml.safe_load((PACKAGE / "manifest.yaml").read_text())
-    kept = {name: shipped[name] for name in ("needs_repo", "subscribes", "evidence", "land", "retries")}
-    made = CliCourt(tmp_path, cli, monkeypatch, **kept)
-    for name in ("prompt.md", "instructions.md"):
-        shutil.copy(PACKAGE / name, made.home.general(GENERAL) / name)
-    system = json.loads((made.home.root / MARKER).read_text())
-    system |= {"repos": {"base_url": github.url}, "git": {"credentials": {github.host: {"env": "SHOP_TOKEN"}}}}
-    (made.home.root / MARKER).write_text(json.dumps(system))
-    return made
+    return shipped_court("gen-issue", tmp_path, cli, github, monkeypatch)
 
 
 def soldier(court: CliCourt, line: str, subject: str, summary: str) -> None:
@@ -124,4 +122,29 @@ async def test_an_issue_ends_in_a_pull_request_and_a_review_comes_back_to_it(
     assert "Pull request 1 is your own work" in told
     assert "Please call it --dump." in told
     assert "You asked a question" not in told
+    assert TOKEN not in json.dumps(court.cli.server.requests)
+
+
+async def test_a_ticket_ends_in_a_pull_request(
+    tmp_path: Path, cli: Cli, github: GitHubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    court = shipped_court("gen-jira", tmp_path, cli, github, monkeypatch)
+    summary = "ls takes --json now. Tested with pytest."
+    soldier(court, "json = True", "SHOP-7 Add --json to ls", summary)
+    async with court.running():
+        court.drop("jira.ticket.assigned", repo="acme/shop", ticket_key="SHOP-7", title="Add --json to ls")
+        await court.until(lambda: court.documents("events/completed"), "the event completed")
+        messages = await court.until(
+            lambda: [one for one in court.documents("messages/pending") if "pull/1" in one["content"]], "a message"
+        )
+    (result,) = court.results()
+    (pull,) = github.pulls["acme/shop"]
+    assert (result["status"], result["error"], result["links"]) == ("success", None, [pull["html_url"]])
+    assert (pull["title"], pull["head"]["ref"]) == ("SHOP-7: Add --json to ls", "kingdom/SHOP-7")
+    assert summary in pull["body"]
+    assert pull["html_url"] in messages[0]["content"], "people get the link"
+    log = plain_git(github.bare("acme/shop"), "log", "--format=%s", "main..kingdom/SHOP-7")
+    assert log == "SHOP-7 Add --json to ls"
+    told = court.cli.told()
+    assert "You implement a ticket" in told
     assert TOKEN not in json.dumps(court.cli.server.requests)
