@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.untrusted import clean, cut_middle
 from kingdom.court.errors import CourtError
 from kingdom.court.general.preparation import number_of
+from kingdom.court.general.workspace import repository_url
 from kingdom.court.models import timestamp
 from kingdom.court.patterns import type_matches
 from kingdom.court.pull_requests import GITHUB_EVENTS, post_mark
 from kingdom.gitops import GitError
-from kingdom.gitops.pull_requests import PullRequests, PullRequestTarget, WantedComment
+from kingdom.gitops.pull_requests import WantedComment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kingdom.court.general.context import GeneralContext, TaskContext
-    from kingdom.court.general.workspace import Workplace
     from kingdom.court.models import Question, Result
     from kingdom.court.packages.manifest import Manifest
 
@@ -58,11 +57,7 @@ log = logging.getLogger("kingdom.court")
 
 
 async def post_reply(
-    context: GeneralContext,
-    task_context: TaskContext,
-    place: Workplace | None,
-    result: Result,
-    document: Mapping[str, Any],
+    context: GeneralContext, task_context: TaskContext, result: Result, document: Mapping[str, Any]
 ) -> Result:
     """Post a reply, if the result needs one; return the result with the time at which its question was asked there.
 
@@ -73,9 +68,8 @@ async def post_reply(
         return result
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
-            if number_of(task_context) is not None:
-                place = place or context.workspace.find(task_context.history.work_id)
-                posted = await _comment_on_github(task_context, place, result.task_id, text)
+            if (number := number_of(task_context)) is not None:
+                posted = await _comment_on_github(context, task_context, number, result.task_id, text)
             else:
                 from kingdom.court.general.jira_replies import comment_on_ticket  # the client takes a while to load
 
@@ -90,18 +84,16 @@ async def post_reply(
     return result.model_copy(update={"asked_at": posted})
 
 
-async def _comment_on_github(task_context: TaskContext, place: Workplace | None, task_id: str, text: str) -> str | None:
-    """Comment on the issue or pull request of a task; return when. None: it is not of the repository worked on."""
-    number = number_of(task_context)
-    if place is None or place.tree is None or number is None:
+async def _comment_on_github(
+    context: GeneralContext, task_context: TaskContext, number: int, task_id: str, text: str
+) -> str | None:
+    """Comment on the issue or pull request of a task; return when. None: the event names no repository."""
+    if not task_context.repo:  # it works in a default_repo
         return None
-    clone, mark = place.tree.clone, post_mark(task_id)
-    target = PullRequestTarget.of(clone.url)
-    if str(task_context.repo).lower() != target.repository.lower():  # it works in a default_repo
-        return None
-    requests = PullRequests(target, await clone.git.access.credentials.token(target.host))
+    mark = post_mark(task_id)
+    requests = await context.workspace.pull_requests(repository_url(task_context.repo, context.base_url))
     posted = await requests.comment(number, WantedComment(f"{text}\n\n{mark}", mark))
-    return posted.at or timestamp(time.time())
+    return posted.at or timestamp(context.clock())
 
 
 def reply_text(

@@ -311,14 +311,14 @@ class TaskRun:
         if opened is not None:
             landed = LandedTask(opened.branch, 0, opened.url)
             result = result.model_copy(update=landed_fields(landed, self._task_context, result.links))
-        return await post_reply(self._context, self._task_context, self._place, result, document)
+        return await post_reply(self._context, self._task_context, result, document)
 
     async def _land(self, result: Result, outcome: Outcome) -> Result:
         context, task_context, plan = self._context, self._task_context, self._context.manifest.land
         if plan is not None and plan.how == "review":
             return await post_review(context, task_context, self._place, result, outcome.result or {})
         result = await land_result(context, task_context, self._place, result)
-        return await post_reply(context, task_context, self._place, result, outcome.result or {})
+        return await post_reply(context, task_context, result, outcome.result or {})
 
     async def _park(
         self,

@@ -37,7 +37,8 @@ from kingdom.gitops import (
     Worktrees,
 )
 from kingdom.gitops.access import find_omitted, some_names
-from kingdom.gitops.names import pull_ref
+from kingdom.gitops.names import check_url, pull_ref
+from kingdom.gitops.pull_requests import PullRequests, PullRequestTarget
 from kingdom.gitops.remotes import is_outage
 from kingdom.gitops.repository import ORIGIN_REFS
 from kingdom.gitops.reset import reset
@@ -214,6 +215,11 @@ class Workspace:
             log.warning("%s: %s was not set to pull request %s: %s", self.general, tree.path, pull.number, error)
             return f"It could not be brought up to date: {clean_line(str(error), _MAX_PROBLEM_CHARS)}"
         return ""
+
+    async def pull_requests(self, url: str) -> PullRequests:
+        """Return the pull requests and issues of a repository, with the token of its host."""
+        target = PullRequestTarget.of(check_url(url, allow_local=True))
+        return PullRequests(target, await self._clones.git.access.credentials.token(target.host))
 
     async def find_pull_request(self, tree: Worktree, number: int, base: Any, *, fetch: bool) -> PullRequest:
         return await find_pull_request(self._clones, tree.clone, number, base, fetch=fetch)
