@@ -16,7 +16,9 @@ from kingdom.court.loop import Services
 from kingdom.court.models import Task, timestamp
 from kingdom.court.packages.manifest import Manifest
 from kingdom.court.pull_requests import OpenedPullRequests, opened_by
+from kingdom.court.queues import is_answered
 from kingdom.court.sentinel.jira_events import adf_text
+from kingdom.journal import Journal
 from tests.support.fake_agents import FakeAgents
 from tests.support.fake_jira import FakeJira
 from tests.support.generals import NOW, Post, posted
@@ -137,7 +139,9 @@ async def test_a_comment_after_a_posted_question_is_its_answer(realm: Realm) -> 
     second = await said(realm, 4, "no, blue", "2026-02-07T12:02:00Z")
     await reign(realm)
     (resumed,) = realm.tasks()
-    assert (resumed.type, resumed.event_id, resumed.target_general) == ("resume", first, "gen-fix")
+    answer = f"evt-github-response-{asked.id}-3"
+    assert (resumed.type, resumed.event_id, resumed.target_general) == ("resume", answer, "gen-fix")
+    assert await is_answered(Services(realm.home, realm.bus, Journal(realm.home.journal, realm.clock)), asked.id)
     assert {name: resumed.payload[name] for name in ("original_task_id", "question", "answer", "user", "number")} == {
         "original_task_id": asked.id, "question": "red or blue?", "answer": "red", "user": "ann", "number": 5,
     }  # fmt: skip

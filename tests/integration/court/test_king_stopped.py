@@ -180,6 +180,25 @@ async def a_review_comes_back(play: Play) -> None:
     assert task.document()["follow_up"]["branch"] == "kingdom/x"
 
 
+async def a_comment_answers(play: Play) -> None:
+    play.realm.install("gen-fix", subscribes=["github.issue.*"])
+    about = {"repo": "acme/app", "payload": {"number": 5}}
+    await play.realm.event(1, "github.issue.assigned", **about)
+    await play.reign()
+    question = {"question": {"text": "red or blue?"}, "asked_at": "2026-02-07T12:00:00Z"}
+    await play.realm.work("gen-fix", status="needs_human", **question)
+    await play.reign()
+    for number, text in ((2, "red"), (3, "no, blue")):
+        about["payload"] = {"number": 5, "actor": "ann", "comment": {"body": text}}
+        await play.realm.event(number, "github.issue.mentioned", **about)
+    await play.reign()
+    (task,) = await play.realm.work("gen-fix")
+    assert task.payload["answer"] == "red"
+    await play.reign()
+    (task,) = await play.realm.work("gen-fix")
+    assert (task.type, task.event_id) == ("github.issue.mentioned", "evt-github-3")
+
+
 SCENES: list[Scene] = [
     an_event_is_done,
     a_question_is_answered_twice,
@@ -189,6 +208,7 @@ SCENES: list[Scene] = [
     a_running_task_is_cancelled,
     a_killed_run_and_a_second_try,
     a_review_comes_back,
+    a_comment_answers,
 ]
 
 

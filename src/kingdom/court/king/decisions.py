@@ -7,8 +7,8 @@ claimed and returns the :data:`EventAction` to run once it is. It raises
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
@@ -19,7 +19,7 @@ from kingdom.court.errors import InvalidDocument
 from kingdom.court.king.admission import NotAdmitted
 from kingdom.court.king.cases import Case, title_of
 from kingdom.court.king.results import failed_result, king_result, read_result, resume_case
-from kingdom.court.models import EVENT_FIELDS, Event, Task, subject_of
+from kingdom.court.models import DETECTED_BY, EVENT_FIELDS, Event, Task, subject_of
 from kingdom.court.queues import TASKS, parse_document
 from kingdom.journal.catalog import EventDispatched
 
@@ -68,6 +68,44 @@ async def decide_answer(state: KingState, pending: PendingEvent) -> tuple[EventA
             state.end_case(case, failed_result(state, case, problem), announced=False)
 
     return action, task_id
+
+
+def answer_from_comment(state: KingState, case: Case) -> EventAction:
+    """Make an event with a comment the answer to a question: a command like those of other channels."""
+
+    async def action(delivery: Delivery) -> None:
+        document = delivery.envelope.payload
+        state.plan.done[delivery.event_id] = None
+        state.plan.note(EventDispatched(delivery.event_id, case.task, case.general))
+        if case.asked is None:  # another answer came in the same tick
+            return
+        case.asked.posted = None  # the next comment is not an answer, too
+        state.changed(case)
+        state.plan.events.append(_response(document, case.task, state.clock()))
+
+    return action
+
+
+def _response(document: Mapping[str, Any], task_id: str, now: float) -> Event:
+    payload = document["payload"]
+    comment = payload["comment"]
+    said = [comment, *(one for one in payload.get("line_comments") or () if isinstance(one, dict))]
+    text = "\n\n".join(body for one in said if isinstance(body := one.get("body"), str))
+    user = payload.get("actor") or comment.get("author") or payload.get("author")
+    source, number = str(document["source"]), str(document["id"]).rpartition("-")[2]
+    # The rest of the payload says who it was: what they may ask for applies to the answer, too.
+    answer = {**payload, "task_id": task_id, "text": text, "user": user if isinstance(user, str) else source}
+    made_by_king: dict[str, Any] = {DETECTED_BY: "king"}  # the comment was detected
+    return Event(
+        id=f"evt-{source}-response-{task_id}-{number}",
+        type=f"{source}.human_response",
+        source=source,
+        repo=document.get("repo"),
+        payload=storable(answer),
+        priority="high",
+        created_at=utc_datetime(now),
+        **made_by_king,
+    )
 
 
 async def decide_retry(state: KingState, pending: PendingEvent) -> tuple[EventAction, str | None]:

@@ -8,7 +8,6 @@ same recovery as a restart.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.inotify import MOVED_TO
@@ -18,6 +17,7 @@ from kingdom.court.errors import NotLeading
 from kingdom.court.king.admission import NotAdmitted
 from kingdom.court.king.decisions import (
     EventAction,
+    answer_from_comment,
     decide_answer,
     decide_cancel,
     decide_retry,
@@ -181,12 +181,12 @@ class King:
         if full_check or self._new_events:
             more = await self._read_events() or more
         state.admission.begin(state.generals, now)
-        actions = {**await self._decide_direct(), **await self._decide_replies()}
+        actions = {**await self._decide_direct(), **self._decide_replies()}
         waits.append(self._schedules.start_due(state, now))
         chosen = state.admission.choose(self._pending.groups(), MAX_EVENTS_PER_TICK)
         await self._claim({**actions, **{one.pending.id: (self._dispatch(one), one.task_id) for one in chosen}})
-        more = more or state.tick_again or len(chosen) == MAX_EVENTS_PER_TICK
         await self._commit()
+        more = more or state.tick_again or bool(state.plan.events) or len(chosen) == MAX_EVENTS_PER_TICK
         if self._applier.refused:
             await self._fail_refused_tasks()
         if self._wal.long:
@@ -259,20 +259,16 @@ class King:
                 self._state.admission.holds.add(str(held), [pending.id])
         return actions
 
-    async def _decide_replies(self) -> dict[str, tuple[EventAction, str | None]]:
+    def _decide_replies(self) -> dict[str, tuple[EventAction, str | None]]:
         """Handle comments on the subject of a question that was posted there: the first is its answer."""
         actions: dict[str, tuple[EventAction, str | None]] = {}
         for case in self._state.cases.asking():
             if case.asked is None or case.asked.posted is None:
                 continue
-            if (said := self._pending.first_said(case.subject, case.general, case.asked.posted)) is None:
-                continue
-            try:
-                actions[said.id] = await decide_answer(self._state, replace(said, task=case.task))
-            except NotAdmitted as held:
-                self._state.admission.holds.add(str(held), [said.id])
-            else:
+            said = self._pending.first_said(case.subject, case.general, case.asked.posted)
+            if said is not None:
                 self._pending.keep_from_dispatch(said.id)
+                actions[said.id] = answer_from_comment(self._state, case), None
         return actions
 
     async def _decide(self, pending: PendingEvent) -> tuple[EventAction, str | None]:
@@ -346,6 +342,7 @@ class King:
         await self._save_log(*(state.pull_requests.path(opened.url) for opened in plan.opened))
         self._claimed = []
         await self._applier.apply(Commands(entry, plan.tasks, messages, plan.events))
+        self._new_events = self._new_events or bool(plan.events)
 
     async def _save_log(self, *more: Path) -> None:
         """Let a king on another machine know what this one is about to do."""

@@ -20,8 +20,6 @@ from kingdom.court.queues import MAX_DOCUMENT_BYTES, TASKS, all_documents
 from kingdom.journal.catalog import EventDispatched, TaskResumed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kingdom.bus import Delivery
     from kingdom.court.king.state import KingState
     from kingdom.court.loop import Services
@@ -78,17 +76,6 @@ def check_deadlines(state: KingState, now: float) -> float | None:
     return nearest
 
 
-def answer_in(payload: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the text of an answer and who gave it: a command to the king, or an event with a comment."""
-    comment = payload.get("comment")
-    if isinstance(comment, dict):
-        said = [comment, *(one for one in payload.get("line_comments") or () if isinstance(one, dict))]
-        texts = [text for one in said if isinstance(text := one.get("body"), str)]
-        return "\n\n".join(texts), str(payload.get("actor") or comment.get("author") or "")
-    text, user = payload.get("text"), payload.get("user")
-    return text if isinstance(text, str) else "", user if isinstance(user, str) else ""
-
-
 async def resume_case(state: KingState, case: Case, delivery: Delivery, task_id: str) -> str | None:
     """Continue a case with a person's answer; return why that is impossible, or None.
 
@@ -97,7 +84,8 @@ async def resume_case(state: KingState, case: Case, delivery: Delivery, task_id:
     original = await state.task_document(case.task) or await state.cause_document(case)
     if original is None or case.asked is None:
         return f"task {case.task} is no longer in the queue, so it cannot be resumed"
-    text, user = answer_in(delivery.envelope.payload["payload"])
+    answer = delivery.envelope.payload["payload"]
+    text, user = answer.get("text"), answer.get("user")
     task = Task.model_validate(
         {
             **original,
@@ -109,8 +97,8 @@ async def resume_case(state: KingState, case: Case, delivery: Delivery, task_id:
                 **original.get("payload", {}),
                 "original_task_id": case.task,
                 "question": case.asked.question,
-                "answer": storable(text),
-                "user": storable(user),
+                "answer": storable(text) if isinstance(text, str) else "",
+                "user": storable(user) if isinstance(user, str) else "",
             },
             "priority": case.priority,
             "created_at": utc_datetime(state.clock()),
