@@ -124,6 +124,18 @@ def test_event_types_and_patterns(pattern: str) -> None:
     assert manifest.subscribes[0].type == pattern
 
 
+@pytest.mark.parametrize("pattern", ["github.pr.commented", "github.*", "*", "*.pr.*", "github.*.closed"])
+def test_own_is_for_events_about_pull_requests(pattern: str) -> None:
+    manifest = parse_yaml(SMALL.format(name="a") + f"subscribes: [{{type: '{pattern}', own: true}}]\n", Manifest, "m")
+    assert manifest.subscribes[0].own
+
+
+@pytest.mark.parametrize("pattern", ["github.issue.commented", "jira.ticket.*", "jira.pr.x"])
+def test_own_is_for_no_other_events(pattern: str) -> None:
+    (problem,) = problems_of(f"subscribes: [{{type: '{pattern}', own: true}}]\n")
+    assert f"'own' is for events about pull requests, github.pr.…, not for {pattern}" in problem
+
+
 @pytest.mark.parametrize("pattern", ["", "github.pr*", "github..pr", ".github", "GitHub.pr", "github.**", "a b", "a/b"])
 def test_what_is_no_event_type(pattern: str) -> None:
     (problem,) = problems_of(f"subscribes:\n  - type: '{pattern}'\n")

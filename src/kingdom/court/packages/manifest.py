@@ -141,6 +141,14 @@ class EventSubscription(ShortFormSection):
     def is_pattern(self) -> bool:
         return "*" in self.type
 
+    @model_validator(mode="after")
+    def _own_is_of_pull_requests(self) -> EventSubscription:
+        words = self.type.split(".")
+        about = words[0] in ("github", "*") and next(iter(words[1:]), "*") in ("pr", "*")
+        if self.own and not about:
+            raise ValueError(f"'own' is for events about pull requests, github.pr.…, not for {self.type}")
+        return self
+
 
 class Schedule(ConfigSection):
     """Tasks at fixed times."""
