@@ -102,6 +102,110 @@ async def test_a_result_that_names_no_pull_request_records_none(realm: Realm, na
     assert await commented(realm, 2) == []
 
 
+async def several(realm: Realm, *events: tuple[int, str, dict[str, Any]]) -> list[Task]:
+    """The tasks that come of events about the pull request which wait together, one after the other."""
+    types = [{"type": "github.pr.*", "own": True}]
+    realm.install("gen-fix", subscribes=["github.issue.assigned", *types], notify="silent")
+    first = await opened(realm)
+    for event, kind, payload in events:
+        about = {"number": 12, "url": URL, "actor": "ann", **payload}
+        await realm.event(event, f"github.pr.{kind}", repo="acme/app", payload=about)
+    done = []
+    while True:
+        await reign(realm)
+        found = await realm.work("gen-fix", pull_requests=[{"url": URL, "branch": BRANCH}], work_id=first.id)
+        if not found:
+            return done
+        done += found
+
+
+def comment(text: str, **more: Any) -> dict[str, Any]:
+    return {"comment": {"author": "ann", "body": text}, **more}
+
+
+async def test_what_waits_for_a_pull_request_is_one_task(realm: Realm) -> None:
+    lines = [{"body": f"line {number}", "path": "ls.py"} for number in range(30)]
+    (task,) = await several(
+        realm,
+        (2, "commented", comment("Call it dump.")),
+        (3, "reviewed", comment("x" * 20_000, review_state="changes_requested", line_comments=lines, title="Long")),
+        (4, "check_failed", {"check": {"name": "tests"}, "head_sha": "1" * 40}),
+    )
+    assert task.payload["comment"]["body"] == "Call it dump."
+    review, check = task.payload["further"]
+    assert (review["type"], review["review_state"], len(review["line_comments"]), "title" in review) == (
+        "github.pr.reviewed",
+        "changes_requested",
+        20,
+        False,
+    )
+    assert 8_000 <= len(review["comment"]["body"]) < 8_100
+    assert check == {
+        "type": "github.pr.check_failed",
+        "actor": "ann",
+        "check": {"name": "tests"},
+        "head_sha": "1" * 40,
+    }
+    for number in (2, 3, 4):
+        assert realm.where(f"evt-github-{number}") == ("completed", "completed")
+        assert ("event.dispatched", f"evt-github-{number}", task.id) in [
+            (name, data.get("event_id"), data.get("task_id")) for name, data in realm.journal()
+        ]
+
+
+async def test_a_failed_check_takes_no_comment_along(realm: Realm) -> None:
+    check: dict[str, Any] = {"check": {"name": "tests"}}
+    first, second = await several(
+        realm, (2, "check_failed", check), (3, "commented", comment("Thanks")), (4, "check_failed", check)
+    )
+    assert (first.type, [one["type"] for one in first.payload["further"]]) == (
+        "github.pr.check_failed",
+        ["github.pr.check_failed"],
+    )
+    assert (second.type, "further" in second.payload) == ("github.pr.commented", False)
+
+
+async def test_an_end_joins_nothing_and_is_joined_by_nothing(realm: Realm) -> None:
+    tasks = await several(realm, (2, "commented", comment("Call it dump.")), (3, "merged", {"state": "merged"}))
+    assert [(task.type, "further" in task.payload) for task in tasks] == [
+        ("github.pr.commented", False),
+        ("github.pr.merged", False),
+    ]
+
+
+async def test_with_rules_of_trust_only_words_of_the_same_person_join(realm: Realm) -> None:
+    realm.home.config.mkdir(exist_ok=True)
+    rules = {"default": "trusted", "rules": [{"source": "github", "users": ["ann", "bob"], "tier": "trusted"}]}
+    (realm.home.config / "trust.yaml").write_text(json.dumps(rules))
+    by_bob = {**comment("No."), "actor": "bob"}
+    tasks = await several(
+        realm, (2, "commented", comment("One.")), (3, "commented", by_bob), (4, "commented", comment("Two."))
+    )
+    said = [[one["comment"]["body"] for one in (task.payload, *task.payload.get("further", []))] for task in tasks]
+    assert said == [["One.", "Two."], ["No."]]
+
+
+async def test_events_that_join_one_that_vanishes_are_given_back(realm: Realm) -> None:
+    await opened(realm)
+    for event in (2, 3):
+        about = {"number": 12, "url": URL, **comment(f"{event}")}
+        await realm.event(event, "github.pr.commented", repo="acme/app", payload=about)
+    king = realm.king()
+    await king.start()
+    claim = realm.bus.claim
+
+    async def claim_after_another(stream: str, **options: Any) -> Any:
+        if "evt-github-2" in (options.get("ids") or ()):
+            realm.lose("events", "evt-github-2")
+        return await claim(stream, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(realm.bus, "claim", claim_after_another)
+        await looks(king)
+    (task,) = realm.tasks()
+    assert (task.event_id, "further" in task.payload) == ("evt-github-3", False)
+
+
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

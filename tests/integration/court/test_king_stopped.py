@@ -174,10 +174,13 @@ async def a_review_comes_back(play: Play) -> None:
     opened = {"pull_requests": [{"url": url, "branch": "kingdom/x"}], "work_id": "task-20260207-001"}
     await play.realm.work("gen-fix", **opened)
     await play.reign()
-    await play.realm.event(2, "github.pr.commented", payload={"url": url})
+    for number in (2, 3):
+        payload = {"url": url, "number": 12, "comment": {"body": f"{number}"}}
+        await play.realm.event(number, "github.pr.commented", payload=payload, repo="acme/app")
     await play.reign()
     (task,) = await play.realm.work("gen-fix", **opened)
     assert task.document()["follow_up"]["branch"] == "kingdom/x"
+    assert [one["comment"]["body"] for one in task.payload["further"]] == ["3"]
 
 
 async def a_comment_answers(play: Play) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
+from kingdom.agents.untrusted import cut_middle
 from kingdom.base.files import read_object, write_json
 from kingdom.base.text import storable
 from kingdom.base.times import utc_datetime
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 EventAction = Callable[["Delivery"], Awaitable[None]]
 _CLAIM_SECONDS: Final = 60.0
+_JOINED_FIELDS: Final = ("action", "actor", "comment", "review_state", "line_comments", "check", "head_sha")
+_MAX_JOINED_BYTES: Final = 8_000  # of each text
+_MAX_JOINED_LINES: Final = 20
 
 
 def discard_event(state: KingState, pending: PendingEvent, reason: str) -> EventAction:
@@ -197,6 +201,33 @@ async def _unknown_task_reason(state: KingState, pending: PendingEvent, otherwis
     return f"task {pending.task[:80]} {otherwise}" if known else f"task {pending.task[:80]} is not known"
 
 
+def join_event(state: KingState, root: str) -> EventAction:
+    """Let an event join another one that is dispatched in the same tick, after it."""
+
+    async def action(delivery: Delivery) -> None:
+        state.plan.joined.setdefault(root, []).append(delivery.envelope.payload)
+
+    return action
+
+
+def _joined_payload(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an event that joins another one's task adds to its payload."""
+    payload = document.get("payload")
+    found = payload if isinstance(payload, dict) else {}
+    said = {name: found[name] for name in _JOINED_FIELDS if name in found}
+    if isinstance(lines := said.get("line_comments"), list):
+        said["line_comments"] = lines[:_MAX_JOINED_LINES]
+    return {"type": document.get("type"), **_cut_texts(said)}
+
+
+def _cut_texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _cut_texts(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cut_texts(item) for item in value]
+    return cut_middle(value, _MAX_JOINED_BYTES) if isinstance(value, str) else value
+
+
 def dispatch_event(state: KingState, delivery: Delivery, chosen: AdmittedEvent) -> None:
     """Create the task of a claimed event."""
     document = delivery.envelope.payload
@@ -210,7 +241,7 @@ def dispatch_event(state: KingState, delivery: Delivery, chosen: AdmittedEvent) 
         state.plan.discard(event.id, event.type, reason)
         state.admission.withdraw(chosen.task_id)
         return
-    subject = subject_of(document)
+    subject, joined = subject_of(document), state.plan.joined.get(event.id, [])
     case = Case(
         root=event.id,
         task=chosen.task_id,
@@ -220,15 +251,16 @@ def dispatch_event(state: KingState, delivery: Delivery, chosen: AdmittedEvent) 
         title=title_of(document, subject),
         thread=chosen.task_id,
         subject=subject,
-        events=[event.id],
+        events=[event.id, *(str(one["id"]) for one in joined)],
     )
+    further = {"further": [_joined_payload(one) for one in joined]} if joined else {}
     task = Task.model_validate(
         {
             "id": chosen.task_id,
             "event_id": event.id,
             "target_general": chosen.general,
             "type": event.type,
-            "payload": storable(event.payload),
+            "payload": storable({**event.payload, **further}),
             "priority": chosen.priority,
             "created_at": utc_datetime(state.clock()),
             # A copy, so that the general need not look the event up: with many tasks that would be most of its work.
@@ -239,3 +271,5 @@ def dispatch_event(state: KingState, delivery: Delivery, chosen: AdmittedEvent) 
         }
     )
     state.open_case(case, task)
+    for event_id in case.events[1:]:
+        state.plan.note(EventDispatched(event_id, task.id, task.target_general))

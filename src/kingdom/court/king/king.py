@@ -23,6 +23,7 @@ from kingdom.court.king.decisions import (
     decide_retry,
     discard_event,
     dispatch_event,
+    join_event,
 )
 from kingdom.court.king.pending import PendingEvents, RoutingTable
 from kingdom.court.king.results import (
@@ -184,7 +185,11 @@ class King:
         actions = {**await self._decide_direct(), **self._decide_replies()}
         waits.append(self._schedules.start_due(state, now))
         chosen = state.admission.choose(self._pending.groups(), MAX_EVENTS_PER_TICK)
-        await self._claim({**actions, **{one.pending.id: (self._dispatch(one), one.task_id) for one in chosen}})
+        joined = self._joining(chosen)
+        actions |= {event_id: (join_event(state, root), None) for event_id, root in joined.items()}
+        actions |= {one.pending.id: (self._dispatch(one), one.task_id) for one in chosen}
+        await self._claim(actions)
+        await self._release_unjoined(joined)
         await self._commit()
         more = more or state.tick_again or bool(state.plan.events) or len(chosen) == MAX_EVENTS_PER_TICK
         if self._applier.refused:
@@ -311,7 +316,8 @@ class King:
             max_attempts=_UNLIMITED_ATTEMPTS,
         )
         self._claimed = claimed
-        for delivery in claimed:
+        order = {event_id: number for number, event_id in enumerate(actions)}
+        for delivery in sorted(claimed, key=lambda one: order[one.event_id]):
             self._held[delivery.event_id] = delivery
             await actions[delivery.event_id][0](delivery)
             _drop_payload(delivery)
@@ -321,6 +327,22 @@ class King:
                 self._state.tick_again = True  # it vanished: another event may take its place
                 if task_id is not None:
                     self._state.admission.withdraw(task_id)
+
+    def _joining(self, chosen: Sequence[AdmittedEvent]) -> dict[str, str]:
+        """Return the events that join those that are dispatched, each with the one that it joins."""
+        same_people, dispatched = self._state.trust.config.decides, {one.pending.id for one in chosen}
+        found: dict[str, str] = {}
+        for one in chosen:
+            joining = self._pending.joining(one.pending, one.general, same_people=same_people)
+            found |= {other.id: one.pending.id for other in joining if other.id not in dispatched}
+        return found
+
+    async def _release_unjoined(self, joined: Mapping[str, str]) -> None:
+        """Give back the events that were claimed to join one that vanished, or was not dispatched after all."""
+        lost = [one for one, root in joined.items() if one in self._held and self._state.cases.get(root) is None]
+        if lost:
+            await self._services.bus.release([self._held.pop(one) for one in lost])
+            self._new_events = self._state.tick_again = True
 
     # ── applying ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -16,7 +16,7 @@ from kingdom.court.models import Event, repository_of, subject_of
 from kingdom.court.packages.installed import MANIFEST_FILE
 from kingdom.court.packages.manifest import EventSubscription
 from kingdom.court.patterns import NOBODY_SUBSCRIBES, matches_any, type_matches
-from kingdom.court.pull_requests import pull_request_of
+from kingdom.court.pull_requests import CHECK_FAILED, PULL_REQUEST_ENDS, pull_request_of
 from kingdom.court.queues import parse_document
 from kingdom.court.trust.policy import People, Person, author_of, people_of
 
@@ -35,6 +35,7 @@ COMMAND_WORDS: Final = {"human_response": "answer", "task_cancel": "cancel", "ta
 _NOBODY: Final = People(Person(""))
 _MAX_CACHED_ROUTES: Final = 10_000
 _DEFAULT_ORDER: Final = 100
+_MAX_JOINING: Final = 10  # events that join another one's task
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +201,7 @@ class PendingEvents:
         self._group_of: dict[str, PendingGroup] = {}
         self._last_position = 0
         self._saying: dict[str, dict[str, None]] = {}  # events with a comment, by their subject
+        self._own: dict[str, dict[str, None]] = {}  # events about pull requests of the court, by their address
         self.direct: dict[str, PendingEvent] = {}  # without a general: commands, invalid and unwanted events
 
     def __contains__(self, event_id: object) -> bool:
@@ -226,9 +228,33 @@ class PendingEvents:
             if (opened := self._pull_requests.find(pending.pull_request)) is not None:
                 pending = replace(pending, opened_by=opened.general)
             self._events[pending.id] = pending
-            if pending.said_at is not None and pending.subject is not None:
-                self._saying.setdefault(pending.subject, {})[pending.id] = None
+            for index, key in self._indexes_of(pending):
+                index.setdefault(key, {})[pending.id] = None
             self._enqueue(pending, routing)
+
+    def _indexes_of(self, pending: PendingEvent) -> Iterator[tuple[dict[str, dict[str, None]], str]]:
+        if pending.said_at is not None and pending.subject is not None:
+            yield self._saying, pending.subject
+        if pending.opened_by is not None and pending.pull_request is not None:
+            yield self._own, pending.pull_request
+
+    def joining(self, chosen: PendingEvent, general: str, *, same_people: bool) -> list[PendingEvent]:
+        """Return further events about the same pull request for the general that opened it: one task is for all.
+
+        A failed check is joined by others only: it is skipped when it is old.
+        """
+        if chosen.opened_by != general or chosen.type in PULL_REQUEST_ENDS:
+            return []
+        groups = {one: self._group_of.get(one) for one in self._own.get(chosen.pull_request or "", ())}
+        found = [self._events[one] for one, group in groups.items() if group is not None and group.general == general]
+        return [
+            one
+            for one in found
+            if one.id != chosen.id
+            and one.type not in PULL_REQUEST_ENDS
+            and (chosen.type != CHECK_FAILED or one.type == CHECK_FAILED)
+            and (one.people == chosen.people or not same_people)
+        ][:_MAX_JOINING]
 
     def first_said(self, subject: str | None, general: str, since: float) -> PendingEvent | None:
         """Return the first event for a general with a comment on a subject, of those since a time."""
@@ -242,10 +268,10 @@ class PendingEvents:
 
     def remove(self, event_id: str) -> None:
         if (pending := self._events.pop(event_id, None)) is not None:
-            saying = self._saying.get(pending.subject or "", {})
-            saying.pop(event_id, None)
-            if not saying:
-                self._saying.pop(pending.subject or "", None)
+            for index, key in self._indexes_of(pending):
+                del index[key][event_id]
+                if not index[key]:
+                    del index[key]
             self.direct.pop(event_id, None)
             group = self._group_of.pop(event_id, None)
             if group is not None:

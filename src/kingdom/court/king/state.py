@@ -54,6 +54,7 @@ class TickPlan:
     slots: dict[str, dict[str, Any]] = field(default_factory=dict)
     cancels: dict[str, tuple[str, str]] = field(default_factory=dict)  # running tasks to end: general and reason
     opened: list[OpenedPullRequest] = field(default_factory=list)  # by tasks that ended
+    joined: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)  # events for the task of another
     journal: list[tuple[EventData, str]] = field(default_factory=list)  # with their actors
 
     def __bool__(self) -> bool:
