@@ -80,7 +80,8 @@ class LeadCheck(Protocol):
     def workers(self, role: str) -> list[str]:
         """Return the names under which a role claims: its own first, then those of processes that led before.
 
-        They differ, so that a process that was cut off cannot recall what its successor holds.
+        They differ, so that a process that was cut off cannot recall what its successor holds. Raises
+        :class:`~kingdom.court.errors.NotLeading`.
         """
 
     async def save(self, *paths: Path) -> None:

@@ -196,3 +196,17 @@ async def test_a_killed_run_is_no_failure_until_it_is_the_last(realm: Realm) -> 
     assert failed["task_id"] == last.id
     with Reader(realm.home.journal) as reader:
         assert {entry.actor for entry in reader.read() if entry.type == "task.failed"} == {"gen-pr"}
+
+
+async def test_events_that_another_king_recalled_are_ended_all_the_same_and_only_once(realm: Realm) -> None:
+    """A king on a machine that was cut off may recall them, in the moment before it learns that it leads no more."""
+    king = await dispatched(realm)
+    await realm.bus.recall("events", worker="king", lease=3600)
+    await realm.work()
+    await looks(king)
+    assert realm.where("evt-github-1") == ("completed", "completed")
+    realm.clock.now += 11  # a full check
+    await looks(king)
+    assert (realm.tasks(), realm.ids("events", "pending")) == ([], [])
+    assert realm.said() == ["thread_start", "thread_update"]
+    await king.stop()

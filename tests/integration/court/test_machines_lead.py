@@ -114,6 +114,19 @@ async def test_one_machine_leads_until_its_lease_ends_and_each_new_holder_has_a_
     assert (seen.machine, seen.term) == ("two", 2)
 
 
+async def test_a_role_claims_under_the_term_of_its_own_machine_only(pair: tuple[_Machine, _Machine]) -> None:
+    one, two = pair
+    term = await one.lead()
+    assert one.guard.workers("king") == ["king.1", "king"]
+    await one.replica.mark_complete(term)
+    await one.table.release(term)
+    await two.lead()
+    write_lead(one.home, OwnLead(False, "two", 2, True, uptime()))  # what it learns when it is connected again
+    with pytest.raises(NotLeading, match="two leads the court"):
+        one.guard.workers("king")
+    assert two.guard.workers("king") == ["king.2", "king.1", "king"]
+
+
 async def test_nobody_takes_over_while_the_files_are_not_in_the_database(pair: tuple[_Machine, _Machine]) -> None:
     one, two = pair
     await one.lead()

@@ -87,6 +87,7 @@ class King:
         self._trust = TrustFile(services.home)
         self._wal = WriteAheadLog(services.home.role(self.name))
         self._consistent = False  # the state in memory is that on disk
+        self._lost = False  # events that ended were held by somebody else
         self._workers = [self.name]
         self._held_in_queue = 0  # events that are held, as the queue last counted them
         self._reset()
@@ -124,8 +125,8 @@ class King:
         except NotLeading:
             await self._services.bus.release(self._claimed)  # for the king on the machine that leads now
             raise
-        self._consistent = True
-        return wait
+        self._consistent = not self._lost
+        return 0.0 if self._lost else wait
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` when an event or a result appears."""
@@ -363,7 +364,10 @@ class King:
         self._wal.append(entry)
         await self._save_log(*(state.pull_requests.path(opened.url) for opened in plan.opened))
         self._claimed = []
-        await self._applier.apply(Commands(entry, plan.tasks, messages, plan.events))
+        lost = await self._applier.apply(Commands(entry, plan.tasks, messages, plan.events))
+        if lost:  # a king on a machine that was cut off may have recalled them: do so, too, and apply the entry again
+            log.warning("no longer held, so they are looked for: %s", ", ".join(lost))
+            self._lost = True
         self._new_events = self._new_events or bool(plan.events)
 
     async def _save_log(self, *more: Path) -> None:
@@ -389,6 +393,7 @@ class King:
 
     async def _recover(self) -> None:
         self._reset()
+        self._lost = False
         state = self._state
         await self._recall()
         opened = self._wal.open()

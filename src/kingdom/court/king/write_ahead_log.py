@@ -166,8 +166,11 @@ class Applier:
         self._held = held
         self.refused: dict[str, str] = {}  # documents that the bus refused, and why
 
-    async def apply(self, commands: Commands, *, again: bool = False) -> None:
-        """Apply an entry. ``again``: a former process may have applied parts of it."""
+    async def apply(self, commands: Commands, *, again: bool = False) -> list[str]:
+        """Apply an entry; return the events that it ends and that are not held any more.
+
+        ``again``: a former process may have applied parts of it.
+        """
         entry = commands.entry
         if entry.slots:
             self._store_slots(entry.slots)
@@ -182,9 +185,10 @@ class Applier:
         for task_id, (general, reason) in entry.cancels.items():
             request_cancel(self._home, general, task_id, reason)
             await self._lead.save(requests_folder(self._home, general))
-        await self._bus.settle(
+        lost = await self._bus.settle(
             done=[(self._held.pop(event_id), out) for event_id, out in entry.done.items() if event_id in self._held]
         )
+        return [delivery.event_id for delivery in lost]
 
     async def _publish(self, documents: list[D]) -> None:
         try:

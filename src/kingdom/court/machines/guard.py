@@ -36,8 +36,11 @@ class LeadGuard:
         self._own_lead()
 
     def workers(self, role: str) -> list[str]:
-        """Return the name under which a role claims in this term, and those of former terms."""
-        lead = read_lead(self._home)
+        """Return the name under which a role claims in this term, and those of former terms.
+
+        Raises :class:`NotLeading`: the term that is known here may be that of the machine that leads now.
+        """
+        lead = self._own_lead()
         if lead is None:
             return [role]
         terms = range(lead.term, max(0, lead.term - _TERMS_RECALLED), -1)
