@@ -78,7 +78,7 @@ async def test_a_question_is_asked_on_the_issue_and_answered_there(court: CliCou
         comment = {"author": "grace", "body": "@kingdom-bot by name, please"}
         answer = {**payload, "actor": "grace", "comment": comment}
         court.drop("github.issue.mentioned", "evt-test-2", repo="acme/shop", **answer)
-        await court.until(lambda: len(court.documents("events/completed")) == 2, "both events completed")
+        await court.until(lambda: len(court.documents("events/completed")) == 3, "issue, comment and answer completed")
     (pull,) = github.pulls["acme/shop"]
     assert "The list is sorted by name.\n\nCloses #5.\n" in pull["body"]
     told = court.cli.told()
