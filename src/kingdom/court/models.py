@@ -133,6 +133,11 @@ class Task(CourtDocument):
     created_at: UtcTime
     status: TaskStatus = "pending"
 
+    @property
+    def continues(self) -> str | None:
+        """The task that this one goes on with. It is not validated."""
+        return continued_task(self.type, self.payload, (self.model_extra or {}).get(FOLLOW_UP_FIELD))
+
 
 class Message(CourtDocument):
     """A message to people."""
@@ -200,6 +205,16 @@ def continued_task(task_type: Any, payload: Any, follow_up: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def comment_text(payload: Mapping[str, Any]) -> str:
+    """Return what the comment or review of an event says, with its comments on lines; empty when it says nothing."""
+    comment = payload.get("comment")
+    if not isinstance(comment, Mapping):
+        return ""
+    lines = payload.get("line_comments")
+    said = [comment, *(one for one in lines if isinstance(one, Mapping))] if isinstance(lines, list) else [comment]
+    return "\n\n".join(text for one in said if isinstance(text := one.get("body"), str) and text.strip())
+
+
 _REPOSITORY_FIELDS: Final = ("repo", "repository")
 _NUMBER_FIELDS: Final = ("pr_number", "issue_number", "number")  # of a payload, or of a nested field
 _NESTED_FIELDS: Final = ("pull_request", "pr", "issue")
@@ -219,6 +234,11 @@ def repository_of(payload: Mapping[str, Any]) -> str | None:
     return None
 
 
+def is_ticket_key(text: str) -> bool:
+    """Whether a text is the key of a ticket, such as ``SHOP-7``."""
+    return _TICKET_KEY_PATTERN.match(text) is not None
+
+
 def subject_of(event: Event | Mapping[str, Any]) -> str | None:
     """Return the subject of an event: the pull request, issue or ticket it is about; None when it has none.
 
@@ -234,11 +254,7 @@ def subject_of(event: Event | Mapping[str, Any]) -> str | None:
     if isinstance(named, str) and 0 < len(named) <= _MAX_SUBJECT_CHARS:
         return named
     ticket = next(
-        (
-            key
-            for name in _TICKET_FIELDS
-            if isinstance(key := payload.get(name), str) and _TICKET_KEY_PATTERN.match(key)
-        ),
+        (key for name in _TICKET_FIELDS if isinstance(key := payload.get(name), str) and is_ticket_key(key)),
         None,
     )
     if ticket is not None:

@@ -265,15 +265,17 @@ async def test_a_comment_after_a_posted_question_is_its_answer(realm: Realm) -> 
         ({"asked_at": "soon"}, {}),
         ({"asked_at": NOON}, {"kind": "github.pr.commented"}),
         ({"asked_at": NOON}, {"kind": "github.issue.closed", "text": None}),
+        ({"asked_at": NOON}, {"text": " "}),
     ],
-    ids=["not posted", "no time", "of another general", "no comment"],
+    ids=["not posted", "no time", "of another general", "no comment", "no words"],
 )
 async def test_nothing_else_is_an_answer(realm: Realm, result: dict[str, Any], event: dict[str, Any]) -> None:
     await asking(realm, **result)
+    event = dict(event)
     if event.get("text", "") is None:
         await realm.event(2, event["kind"], repo="acme/app", payload={"number": 5}, created_at="2026-02-07T12:01:00Z")
     else:
-        await said(realm, 2, "red", "2026-02-07T12:01:00Z", **event)
+        await said(realm, 2, event.pop("text", "red"), "2026-02-07T12:01:00Z", **event)
     await reign(realm)
     assert realm.tasks() == []
     assert realm.ids("events", "pending") == ["evt-github-2"], "it waits for the subject"
@@ -634,6 +636,13 @@ async def test_a_ticket_gets_the_link_of_its_pull_request(post: Post, jira: Fake
     (posted_comment,) = jira.issues["APP-7"]["comments"]
     link = posted_comment["body"]["content"][1]["content"][0]
     assert link["marks"] == [{"type": "link", "attrs": {"href": pull["html_url"]}}]
+
+
+async def test_only_the_key_of_a_ticket_becomes_part_of_an_address(post: Post, jira: FakeJira) -> None:
+    fake(post).script = lambda order, number: asks()
+    fields = {"type": "jira.ticket.assigned", "payload": {"subject": "APP-7/../APP-8?x=", "title": "Sort"}}
+    (result,) = await post.finish(await post.task(repo="acme/app", **fields))
+    assert (result["status"], "asked_at" in result, jira.requests) == ("needs_human", False, [])
 
 
 async def test_a_question_is_posted_on_the_ticket_once(post: Post, jira: FakeJira) -> None:

@@ -18,7 +18,7 @@ from kingdom.court.errors import InvalidId
 from kingdom.court.general.errors import TaskRefused
 from kingdom.court.general.workspace import Workspace, allows_local, configured_url
 from kingdom.court.home import check_name, named_path
-from kingdom.court.models import FOLLOW_UP_FIELD, RESUME_TYPE, continued_task, repository_of, subject_of
+from kingdom.court.models import FOLLOW_UP_FIELD, RESUME_TYPE, repository_of, subject_of
 from kingdom.court.pull_requests import OpenedPullRequest
 from kingdom.journal import JournalError
 from kingdom.journal.catalog import general_actor
@@ -73,7 +73,7 @@ def load_task_history(home: Home, task: Task) -> TaskHistory:
     former: list[str] = []
     repo: str | None = None
     kind: str | None = None
-    before: Any = continued_task(task.type, task.payload, (task.model_extra or {}).get(FOLLOW_UP_FIELD))
+    before: Any = task.continues
     while before is not None and before not in former and len(former) < _MAX_HISTORY_TASKS:
         try:
             result = read_object(home.result(before))

@@ -109,8 +109,7 @@ class SharedMachine:
             return
         await fetch_results(self._context.bus, self._context.home, [task.id for task in tasks])
         for task in tasks:
-            before = continued_task(task.type, task.payload, (task.model_extra or {}).get(FOLLOW_UP_FIELD))
-            if isinstance(before, str):
+            if (before := task.continues) is not None:
                 with contextlib.suppress(InvalidId):  # refused when the task is prepared
                     await fetch_former_results(self._context.bus, self._context.home, before)
 

@@ -15,7 +15,7 @@ from kingdom.agents.untrusted import clean, cut_middle
 from kingdom.court.errors import CourtError
 from kingdom.court.general.preparation import number_of
 from kingdom.court.general.workspace import repository_url
-from kingdom.court.models import timestamp
+from kingdom.court.models import is_ticket_key, timestamp
 from kingdom.court.patterns import type_matches
 from kingdom.court.pull_requests import GITHUB_EVENTS, post_mark
 from kingdom.gitops import GitError
@@ -74,8 +74,8 @@ async def post_reply(
                 from kingdom.court.general.jira_replies import comment_on_ticket  # the client takes a while to load
 
                 signed = f"{text}\n\n{result.task_id}, {context.name}"
-                key = str(task_context.subject)
-                posted = await comment_on_ticket(context.home, key, signed, result.task_id)
+                key = _ticket_of(task_context)
+                posted = key and await comment_on_ticket(context.home, key, signed, result.task_id)
     except (GitError, CourtError, TimeoutError) as error:
         log.warning("%s: the reply to %s was not posted: %s", context.name, task_context.subject, error)
         return result
@@ -103,7 +103,7 @@ def reply_text(
 
     Why a task failed is said in the soldier's words only: those of the court name files and machines.
     """
-    words, ticket = _TEXTS[context.system.locale], str(task_context.type).startswith(_TICKET_EVENTS)
+    words, ticket = _TEXTS[context.system.locale], _ticket_of(task_context) is not None
     if not ticket and number_of(task_context) is None:
         return None
     opened = (result.model_extra or {}).get("pull_requests")
@@ -131,6 +131,12 @@ def _question(words: Mapping[str, str], manifest: Manifest, task_context: TaskCo
     ]
     how = words[next(iter(heard), "elsewhere")].format(task=task_context.task.id)
     return "\n\n".join([words["question"].format(text=_cut(question.text)), *choices, how])
+
+
+def _ticket_of(task_context: TaskContext) -> str | None:
+    """Return the key of the ticket that a task is about. A payload can name any text as its subject."""
+    subject = task_context.subject or ""
+    return subject if str(task_context.type).startswith(_TICKET_EVENTS) and is_ticket_key(subject) else None
 
 
 def _cut(text: Any) -> str:

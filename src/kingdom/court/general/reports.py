@@ -23,7 +23,7 @@ from kingdom.court.general.errors import TaskRefused
 from kingdom.court.general.preparation import remove_handovers, session_file
 from kingdom.court.general.prompts import add_to_memory
 from kingdom.court.general.workspace import TASK_FILE
-from kingdom.court.models import FOLLOW_UP_FIELD, Question, Result, continued_task
+from kingdom.court.models import Question, Result
 from kingdom.gitops import GitError
 from kingdom.journal.catalog import TaskCancelled, TaskCompleted, TaskFailed, TaskNeedsHuman, TaskStarted
 
@@ -110,8 +110,7 @@ class ResultBuilder:
             "subject": self.task_context.subject,  # later tasks find this one by it
             "repo": self.task_context.repo if isinstance(self.task_context.repo, str) else None,  # for a resume
         }
-        follow_up = (task.model_extra or {}).get(FOLLOW_UP_FIELD)
-        if (before := continued_task(task.type, task.payload, follow_up)) is not None:
+        if (before := task.continues) is not None:
             more["original_task_id"] = before
         if landed := self._landed_by_workflow():
             more |= {"pull_requests": landed, "work_id": self.task_context.history.work_id}

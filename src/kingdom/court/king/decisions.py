@@ -20,7 +20,7 @@ from kingdom.court.errors import InvalidDocument
 from kingdom.court.king.admission import NotAdmitted
 from kingdom.court.king.cases import Case, title_of
 from kingdom.court.king.results import failed_result, king_result, read_result, resume_case
-from kingdom.court.models import DETECTED_BY, EVENT_FIELDS, Event, Task, subject_of
+from kingdom.court.models import DETECTED_BY, EVENT_FIELDS, Event, Task, comment_text, subject_of
 from kingdom.court.queues import TASKS, parse_document
 from kingdom.journal.catalog import EventDispatched
 
@@ -92,20 +92,17 @@ def answer_from_comment(state: KingState, case: Case) -> EventAction:
 
 def _response(document: Mapping[str, Any], task_id: str, now: float) -> Event:
     payload = document["payload"]
-    comment = payload["comment"]
-    said = [comment, *(one for one in payload.get("line_comments") or () if isinstance(one, dict))]
-    text = "\n\n".join(body for one in said if isinstance(body := one.get("body"), str))
-    user = payload.get("actor") or comment.get("author") or payload.get("author")
+    user = payload.get("actor") or payload["comment"].get("author") or payload.get("author")
     source, number = str(document["source"]), str(document["id"]).rpartition("-")[2]
     # The rest of the payload says who it was: what they may ask for applies to the answer, too.
-    answer = {**payload, "task_id": task_id, "text": text, "user": user if isinstance(user, str) else source}
+    said = {"task_id": task_id, "text": comment_text(payload), "user": user if isinstance(user, str) else source}
     made_by_king: dict[str, Any] = {DETECTED_BY: "king"}  # the comment was detected
     return Event(
         id=f"evt-{source}-response-{task_id}-{number}",
         type=f"{source}.human_response",
         source=source,
         repo=document.get("repo"),
-        payload=storable(answer),
+        payload=storable({**payload, **said}),
         priority="high",
         created_at=utc_datetime(now),
         **made_by_king,

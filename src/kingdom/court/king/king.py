@@ -195,7 +195,7 @@ class King:
         more = more or state.tick_again or bool(state.plan.events) or len(chosen) == MAX_EVENTS_PER_TICK
         if self._applier.refused:
             await self._fail_refused_tasks()
-        if self._wal.long:
+        if self._wal.long and not self._lost:  # the entry is applied again
             self._wal.rewrite(state.cases)
         return 0.0 if more else min((wait for wait in waits if wait is not None), default=None)
 

@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from kingdom.court.errors import InvalidDocument
-from kingdom.court.models import Event, repository_of, subject_of
+from kingdom.court.models import Event, comment_text, repository_of, subject_of
 from kingdom.court.packages.installed import MANIFEST_FILE
 from kingdom.court.packages.manifest import EventSubscription
 from kingdom.court.patterns import NOBODY_SUBSCRIBES, matches_any, type_matches
@@ -325,5 +325,5 @@ def _pending_event(document: Any, event_id: str, event_type: str, position: int)
         pull_request=pull_request_of(event.type, event.payload),
         command=command,
         task=task if isinstance(task, str) else None,
-        said_at=event.created_at.timestamp() if isinstance(event.payload.get("comment"), dict) else None,
+        said_at=event.created_at.timestamp() if comment_text(event.payload) else None,
     )
