@@ -159,7 +159,7 @@ class DocumentIndex:
         self._texts: TextIndex | None = None  # made when many entries are searched for the first time
         self._indexing: asyncio.Task[None] | None = None
         self._queried_at = self._reload_at = 0.0  # a database
-        self._refresh_at = 0.0
+        self._began_at = self._refresh_at = 0.0
         self._refreshing = asyncio.Lock()
 
     async def newest(self) -> Sequence[IndexEntry]:
@@ -241,16 +241,21 @@ class DocumentIndex:
         return found
 
     async def _refresh(self) -> None:
-        if time.monotonic() < self._refresh_at:
+        wanted_at = time.monotonic()
+        if wanted_at < self._refresh_at:
             return
         async with self._refreshing:
-            if time.monotonic() < self._refresh_at:  # another task has refreshed meanwhile
+            began = time.monotonic()
+            # A refresh that another caller began since shows all that was written before this call; one that had
+            # begun before it may not.
+            if self._began_at >= wanted_at:
                 return
             if uses_files(self._services.bus):
                 fresh = min(self._fresh_factor * await asyncio.to_thread(self._scan_files), _MAX_FRESH_SECONDS)
             else:
                 least, most = _DATABASE_FRESH_SECONDS
                 fresh = min(max(self._fresh_factor * await self._query_database(), least), most)
+            self._began_at = began
             self._refresh_at = time.monotonic() + fresh
 
     async def _query_database(self) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -89,6 +91,30 @@ async def test_a_file_is_read_once_and_again_when_it_is_replaced(services: Servi
     replacement.write_text(json.dumps(document(1, status="failed")))
     os.replace(replacement, folder / f"{first.id}.json")
     assert await listed(index) == [(document(2)["id"], "completed"), (document(1)["id"], "failed")]
+
+
+async def test_a_list_shows_what_was_written_before_it_was_asked_for_during_a_scan(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = services.home.queue / TASKS / "completed"
+    index = DocumentIndex(services, TASKS, fresh_factor=1e9)
+    scanned, written = threading.Event(), threading.Event()
+    scan = DocumentIndex._scan_directories
+
+    def slow_scan(self: DocumentIndex) -> bool:
+        found = scan(self)
+        scanned.set()
+        written.wait(30)
+        return found
+
+    monkeypatch.setattr(DocumentIndex, "_scan_directories", slow_scan)
+    first = asyncio.create_task(listed(index))
+    await asyncio.to_thread(scanned.wait, 30)
+    drop(folder, **document(1, status="completed"))
+    second = asyncio.create_task(listed(index))
+    await asyncio.sleep(0)  # it waits for the first now
+    written.set()
+    assert (await first, await second) == ([], [(document(1)["id"], "completed")])
 
 
 async def test_documents_of_any_kind_do_no_harm(services: Services) -> None:

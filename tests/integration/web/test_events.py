@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    """A court with a discarded event, a completed one, and a message that could not be sent."""
+    """A court with a discarded event, a completed one, an invalid one, and a message that could not be sent."""
     court = SeenCourt(tmp_path / "home")
     await court.fill()
     message = {"id": MESSAGE, "type": "notification", "content": "Look.", "context": {"task_id": RUNNING}}
@@ -37,6 +37,10 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
         (sending,) = await bus.claim(MESSAGES, worker="envoy", ids=[MESSAGE], lease=60)
         await bus.settle(dead=[(sending, "SLACK", "no such channel")])
     court.emit("event.discarded", "king", event_id=UNWANTED, event_type="github.pr.opened", reason="not trusted")
+    folder = court.home.queue / "events" / "invalid"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "broken.json").write_text("{")
+    (folder / "broken.json.reason").write_text("not JSON")
     async with web_app(tmp_path / "home", court=False) as web:
         yield Place(court, web)
 
@@ -56,10 +60,6 @@ async def test_a_discarded_event_is_told_from_a_completed_one_with_its_reason(pl
 
 
 async def test_an_invalid_event_has_its_reason(place: Place) -> None:
-    folder = place.court.home.queue / "events" / "invalid"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "broken.json").write_text("{")
-    (folder / "broken.json.reason").write_text("not JSON")
     (found,) = data(await place.web.client.get("/api/events?status=invalid"))["items"]
     assert (found["id"], found["shown_status"], found["reason"]) == ("broken", "invalid", "not JSON")
 
