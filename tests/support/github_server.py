@@ -20,9 +20,15 @@ from tests.support.git_server import GitHandler, GitServer, trusted
 from tests.support.repositories import plain_git
 
 _PULLS = re.compile(
-    r"/api/v3/repos/(?P<name>[^/]+/[^/]+)/(?:pulls(?:/(?P<number>\d+)(?P<reviews>/reviews)?)?|issues/(?P<issue>\d+)/comments)\Z"
+    r"/api/v3/repos/(?P<name>[^/]+/[^/]+)/(?:pulls(?:/(?P<number>\d+)(?P<reviews>/reviews)?)?|issues/(?P<issue>\d+)/comments"
+    r"|(?P<reacted>(?:issues|(?:issues|pulls)/comments)/\d+)/reactions)\Z"
 )
 _OTHERS = re.compile(r"/api/v3/repos/(?P<name>[^/]+/[^/]+)(?P<rest>/.*)\Z")
+_REFUSALS = {
+    401: "Requires authentication",
+    403: "Resource not accessible by personal access token",
+    404: "Not Found",
+}
 Answer = tuple[int, Any]
 TOKEN = "t0ken-of-the-court"
 """What a court writes with."""
@@ -41,10 +47,14 @@ class GitHubServer(GitServer):
         """The comments on an issue or pull request, by repository and number."""
         self.now = "2026-02-07T12:00:00Z"
         """When comments are created."""
+        self.reactions: dict[str, set[str]] = {}
+        """The reactions to what has a path, such as ``/issues/7`` or ``/issues/comments/11``."""
         self.said: dict[str, list[dict[str, Any]] | dict[str, Any]] = {}
         """What other paths below a repository answer, such as ``/pulls/1/comments``."""
         self.calls: list[tuple[str, str]] = []
         """Method and path of every call of the API."""
+        self.refuse: list[str] = []
+        """Ends of paths for which the token has no right."""
         self.fail_next: list[int] = []
         """Statuses that the next calls of the API get instead of an answer."""
 
@@ -74,17 +84,17 @@ class GitHubServer(GitServer):
         found = _PULLS.fullmatch(parts.path)
         if found is None:
             return 404, {"message": "Not Found"}
-        name, number = found["name"], found["number"]
+        name = found["name"]
         status = self.decide(name, token, write=method != "GET")
-        if status == 401:
-            return 401, {"message": "Bad credentials"} if token else {"message": "Requires authentication"}
-        if status == 403:
-            return 403, {"message": "Resource not accessible by personal access token"}
-        if status == 404:
-            return 404, {"message": "Not Found"}
-        pulls = self.pulls.setdefault(name, [])
+        status = 403 if parts.path.endswith(tuple(self.refuse)) else status
+        if status in _REFUSALS:
+            return status, {"message": "Bad credentials" if status == 401 and token else _REFUSALS[status]}
+        number, pulls = found["number"], self.pulls.setdefault(name, [])
         if found["issue"]:
             return self._commented(name, int(found["issue"]), method, body, parse_qs(parts.query))
+        if found["reacted"]:
+            self.reactions.setdefault(f"/{found['reacted']}", set()).add(body["content"])
+            return 201, {"content": body["content"]}
         if found["reviews"]:
             return self._reviewed(name, int(found["number"]), method, body, parse_qs(parts.query))
         if number is not None:

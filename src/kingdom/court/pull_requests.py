@@ -1,7 +1,8 @@
 """Pull requests that tasks opened, so that what people say about one goes on with the same work.
 
-There is one file for each, ``state/pull-requests/<hash of its address>.json``. The king writes it when it reads the
-result of the task, and so does ``kingdom task land``. An event about the pull request is then given to the general that
+There is one file for each, ``state/pull-requests/<hash of its address>.json``, and another with the same content under
+the hash of the issue or ticket for which it was opened. The king writes them when it reads the result of the task, and
+so does ``kingdom task land``. An event about the pull request, or about its issue, is then given to the general that
 opened it, as a task with a ``follow_up``: the same worktree and branch, and the conversation of the last task.
 """
 
@@ -24,11 +25,13 @@ _MARK: Final = "<!-- kingdom {} -->"
 _MARKED: Final = re.compile(_MARK.format(r"task-\d{8}-\d{3,}"))
 PULL_REQUEST_EVENTS: Final = "github.pr."
 ISSUE_EVENTS: Final = "github.issue."
+TICKET_EVENTS: Final = "jira.ticket."
 GITHUB_EVENTS: Final = (ISSUE_EVENTS, PULL_REQUEST_EVENTS)
 CHECK_FAILED: Final = "github.pr.check_failed"
 PULL_REQUEST_ENDS: Final = ("github.pr.merged", "github.pr.closed")
 _OPEN_STATES: Final = (None, "open")
 _NAMES: Final = ("url", "branch", "general", "task_id", "work_id")
+_ADDRESS: Final = re.compile(r"https?://[^/]+/([^/]+/[^/]+)/pull/(\d+)\Z")
 
 
 def post_mark(task_id: str) -> str:
@@ -51,6 +54,7 @@ class OpenedPullRequest:
     task_id: str  # the last task that worked on it
     work_id: str  # the task whose workplace all of them use
     checks: int = 0  # how many tasks in a row were about a failed check, and nobody said anything
+    opened_for: str | None = None  # the subject of the issue or ticket, if the last task was about that
 
     @classmethod
     def from_document(cls, document: Any) -> OpenedPullRequest | None:
@@ -58,8 +62,26 @@ class OpenedPullRequest:
         if not isinstance(document, dict):
             return None
         values = {name: value for name in _NAMES if isinstance(value := document.get(name), str) and value}
-        checks = document.get("checks")
-        return cls(**values, checks=checks if type(checks) is int else 0) if len(values) == len(_NAMES) else None
+        if len(values) != len(_NAMES):
+            return None
+        checks, subject = document.get("checks"), document.get("opened_for")
+        return cls(
+            **values,
+            checks=checks if type(checks) is int else 0,
+            opened_for=subject if isinstance(subject, str) and subject else None,
+        )
+
+    @property
+    def number(self) -> int:
+        """Its number; 0 when its address names none."""
+        found = _ADDRESS.match(self.url)
+        return 0 if found is None else int(found[2])
+
+    @property
+    def subject(self) -> str | None:
+        """The subject of events about it, as :func:`kingdom.court.models.subject_of` returns it."""
+        found = _ADDRESS.match(self.url)
+        return None if found is None else f"{found[1].lower()}#{found[2]}"
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form: of its file, and of the field ``follow_up``."""
@@ -69,6 +91,11 @@ class OpenedPullRequest:
         """Return it after a task about an event: ``before`` is what was recorded until then."""
         checks = 0 if before is None or event_type != CHECK_FAILED else before.checks + 1
         return replace(self, checks=checks)
+
+
+def is_about_work(event_type: Any) -> bool:
+    """Whether events of a type are about an issue or a ticket: what a pull request is opened for."""
+    return isinstance(event_type, str) and event_type.startswith((ISSUE_EVENTS, TICKET_EVENTS))
 
 
 def opened_by(result: Mapping[str, Any], general: str) -> list[OpenedPullRequest]:
@@ -95,16 +122,24 @@ class OpenedPullRequests:
     def __init__(self, home: Home) -> None:
         self._folder = home.state / "pull-requests"
 
-    def path(self, url: str) -> Path:
-        """Return the file of a pull request."""
-        return self._folder / f"{hashlib.sha256(url.lower().encode()).hexdigest()[:32]}.json"
+    def files(self, opened: OpenedPullRequest) -> list[Path]:
+        """Return the files of a pull request."""
+        return [self._path(key) for key in (opened.url, opened.opened_for) if key is not None]
 
     def find(self, url: str | None) -> OpenedPullRequest | None:
         """Return the pull request with this address, if a task opened it."""
-        return None if url is None else OpenedPullRequest.from_document(read_object(self.path(url)))
+        return None if url is None else OpenedPullRequest.from_document(read_object(self._path(url)))
+
+    def find_for(self, subject: str | None) -> OpenedPullRequest | None:
+        """Return the last pull request that a task opened for an issue or ticket. It may have ended since."""
+        found = self.find(subject)
+        return None if found is None or found.opened_for != subject else self.find(found.url)
 
     def record(self, opened: OpenedPullRequest) -> None:
         """Record a pull request, or the last task that worked on it. May be repeated."""
-        path = self.path(opened.url)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, opened.document())
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path in self.files(opened):
+            write_json(path, opened.document())
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{hashlib.sha256(key.lower().encode()).hexdigest()[:32]}.json"

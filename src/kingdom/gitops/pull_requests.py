@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from email.message import Message
 
+    from kingdom.gitops.credentials import Credentials
     from kingdom.gitops.names import RepositoryUrl
 
 _TIMEOUT_SECONDS: Final = 30.0
@@ -129,12 +130,21 @@ class PullRequests:
         self._target = target
         self._token = token
 
+    @classmethod
+    async def open(cls, target: PullRequestTarget, credentials: Credentials) -> PullRequests:
+        """Return the pull requests of a target, with the token of its host."""
+        return cls(target, await credentials.token(target.host))
+
     async def find_open(self, branch: str) -> PullRequest | None:
         """Return the open request of a branch of this repository, or None."""
         owner = self._target.repository.partition("/")[0]
         found = await self._call("GET", f"/pulls?state=open&per_page=10&head={quote(f'{owner}:{branch}')}")
         mine = [one for one in found if one.get("head", {}).get("ref") == branch]  # some servers ignore ``head``
         return _pull_request(mine[0]) if mine else None
+
+    async def find(self, number: int) -> PullRequest:
+        """Return a request by its number."""
+        return _pull_request(await self._call("GET", f"/pulls/{number}"))
 
     async def ensure(self, wanted: WantedRequest, written: str | None = None) -> tuple[PullRequest, bool]:
         """Open the request of a branch, or update the text of the one there is; return it, and whether it is new.
@@ -169,6 +179,10 @@ class PullRequests:
         path = f"/issues/{number}/comments"
         posted = await self._find_posted(path, wanted.mark)
         return posted or _posted(await self._call("POST", path, {"body": wanted.body}))
+
+    async def react(self, path: str, content: str) -> None:
+        """React to an issue, a pull request or a comment, once: ``react("/issues/7", "eyes")``."""
+        await self._call("POST", f"{path}/reactions", {"content": content})
 
     async def _find_posted(self, path: str, mark: str) -> Posted | None:
         """Return what was posted with a mark, if it was."""

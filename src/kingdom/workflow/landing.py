@@ -300,8 +300,7 @@ class Lander:
         return await read_status(await self._requests(git, target), landing.number)
 
     async def _requests(self, git: Git, target: PullRequestTarget) -> PullRequests:
-        credentials = self._git.clone_of(git).git.access.credentials
-        return PullRequests(target, await credentials.token(target.host))
+        return await PullRequests.open(target, self._git.clone_of(git).git.access.credentials)
 
     # ── store ─────────────────────────────────────────────────────────────────────────────────────────────────
 

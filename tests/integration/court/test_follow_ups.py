@@ -68,7 +68,7 @@ async def commented(realm: Realm, event: int, /, **payload: Any) -> list[Task]:
 async def test_a_comment_becomes_a_follow_up_of_the_last_task(realm: Realm) -> None:
     first = await opened(realm)
     (second,) = await commented(realm, 2)
-    known = {"url": URL, "branch": BRANCH, "general": "gen-fix", "work_id": first.id, "checks": 0}
+    known = {"url": URL, "branch": BRANCH, "general": "gen-fix", "work_id": first.id, "checks": 0, "opened_for": None}
     assert second.document()["follow_up"] == {**known, "task_id": first.id}
     await realm.work("gen-fix", pull_requests=[{"url": URL, "branch": BRANCH}], work_id=first.id)
     (third,) = await commented(realm, 3, url=URL.upper())
@@ -121,6 +121,105 @@ async def several(realm: Realm, *events: tuple[int, str, dict[str, Any]]) -> lis
 
 def comment(text: str, **more: Any) -> dict[str, Any]:
     return {"comment": {"author": "ann", "body": text}, **more}
+
+
+# ── what is said on the issue ─────────────────────────────────────────────────────────────────────────────────────
+
+OPENED = {"url": URL, "branch": BRANCH, "opened_for": "acme/app#5"}
+
+
+@pytest.fixture
+async def heard(realm: Realm) -> Realm:
+    """Generals that are mentioned: the one that opens pull requests is asked last."""
+    realm.install("gen-any", subscribes=["github.issue.mentioned"], order=1)
+    own = [{"type": "github.pr.commented", "own": True}]
+    types = ["github.issue.assigned", "github.issue.mentioned", "jira.ticket.mentioned", *own]
+    realm.install("gen-fix", subscribes=types, notify="silent")
+    return realm
+
+
+async def mentioned(realm: Realm, event: int, text: str = "And cp.", number: int = 5) -> str:
+    payload = {"number": number, "actor": "ann", **comment(text)}
+    return await realm.event(event, "github.issue.mentioned", repo="acme/app", payload=payload)
+
+
+async def test_a_mention_on_its_issue_goes_on_with_the_pull_request(heard: Realm) -> None:
+    first = await opened(heard, pull_requests=[OPENED])
+    await mentioned(heard, 2)
+    await mentioned(heard, 3, number=6)
+    await reign(heard)
+    second, other = heard.tasks()
+    known = {**OPENED, "general": "gen-fix", "task_id": first.id, "work_id": first.id, "checks": 0}
+    assert (second.target_general, second.document()["follow_up"]) == ("gen-fix", known)
+    assert (other.target_general, "follow_up" in other.document()) == ("gen-any", False)
+
+
+async def test_a_mention_that_waited_for_the_task_goes_on_with_its_pull_request(heard: Realm) -> None:
+    await heard.event(1, "github.issue.assigned", repo="acme/app", payload={"number": 5})
+    king = heard.king()
+    await king.start()
+    await looks(king)
+    await mentioned(heard, 2)
+    heard.clock.now += 60  # so that it reads events
+    await looks(king)
+    assert (king.report()["waiting"], len(heard.tasks())) == (1, 1)
+    (first,) = await heard.work("gen-fix", pull_requests=[OPENED], work_id="task-20260207-001")
+    await looks(king)
+    (second,) = heard.tasks()
+    assert (second.target_general, second.document()["follow_up"]["task_id"]) == ("gen-fix", first.id)
+    await king.stop()
+
+
+async def test_issue_and_pull_request_are_worked_on_one_after_the_other(heard: Realm) -> None:
+    first = await opened(heard, pull_requests=[OPENED])
+    await mentioned(heard, 2)
+    await mentioned(heard, 3)
+    about = {"number": 12, "url": URL, "actor": "ann", **comment("Call it dump.")}
+    await heard.event(4, "github.pr.commented", repo="acme/app", payload=about)
+    types = []
+    for _ in range(2):
+        await reign(heard)
+        (task,) = await heard.work("gen-fix", pull_requests=[OPENED], work_id=first.id)
+        types.append((task.type, [one["comment"]["body"] for one in task.payload.get("further", [])]))
+    await reign(heard)
+    assert types == [("github.issue.mentioned", ["And cp."]), ("github.pr.commented", [])]
+    assert heard.tasks() == []
+
+
+async def test_the_latest_pull_request_of_an_issue_counts(heard: Realm) -> None:
+    await opened(heard, pull_requests=[OPENED])
+    again = {**OPENED, "url": URL.replace("12", "14"), "branch": f"{BRANCH}-2"}
+    for event in (2, 3):
+        await mentioned(heard, event)
+        await reign(heard)
+        (task,) = await heard.work("gen-fix", pull_requests=[again], work_id="task-20260207-002")
+        await reign(heard)
+    assert task.document()["follow_up"]["url"] == again["url"]
+
+
+async def test_a_ticket_goes_on_with_its_pull_request_too(heard: Realm) -> None:
+    await opened(heard, pull_requests=[{**OPENED, "opened_for": "APP-7"}])
+    await heard.event(2, "jira.ticket.mentioned", payload={"key": "APP-7", **comment("And cp.")})
+    await reign(heard)
+    (task,) = heard.tasks()
+    assert task.document()["follow_up"]["url"] == URL
+
+
+async def test_a_question_about_it_is_answered_on_the_issue_or_the_pull_request(heard: Realm) -> None:
+    first = await opened(heard, pull_requests=[OPENED])
+    for event, kind, number in ((2, "github.issue.mentioned", 5), (4, "github.pr.commented", 12)):
+        await mentioned(heard, event)
+        await reign(heard)
+        (asked,) = await heard.work("gen-fix", status="needs_human", question={"text": "Red?"}, asked_at=NOON)
+        await reign(heard)
+        about = {"number": number, "actor": "ann", **({"url": URL} if number == 12 else {}), **comment("Blue.")}
+        await heard.event(event + 1, kind, repo="acme/app", payload=about, created_at="2026-02-07T12:01:00Z")
+        await reign(heard)
+        (resumed,) = await heard.work("gen-fix", pull_requests=[OPENED], work_id=first.id)
+        assert (resumed.type, resumed.payload["answer"], resumed.payload["original_task_id"]) == (
+            "resume", "Blue.", asked.id,
+        )  # fmt: skip
+        await reign(heard)
 
 
 async def test_what_waits_for_a_pull_request_is_one_task(realm: Realm) -> None:
@@ -335,6 +434,15 @@ async def follow_up(post: Post, first: dict[str, Any], number: int = 2) -> dict[
     return result
 
 
+async def on_issue(post: Post, first: dict[str, Any], number: int = 2, **fields: Any) -> dict[str, Any]:
+    """What comes of a mention on the issue; returns the result of its task."""
+    (known,) = opened_by(first, "gen-test")
+    payload = {"number": 5, "title": "Add --json to ls", "comment": {"id": 11, "body": "Call it dump."}}
+    given = {"type": "github.issue.mentioned", "payload": payload, "follow_up": known.document(), **fields}
+    (result,) = await post.finish(await post.task(number, repo="acme/app", **given))
+    return result
+
+
 def subjects(github: GitHubServer) -> list[str]:
     return plain_git(github.bare("acme/app"), "log", "--format=%s", f"main..{BRANCH}").splitlines()
 
@@ -360,6 +468,102 @@ async def test_a_comment_goes_on_in_the_same_place_branch_and_conversation(post:
     assert (second["original_task_id"], second["links"]) == (first["task_id"], [pull["html_url"]])
     third = await follow_up(post, second, 3)
     assert (third["original_task_id"], third["work_id"]) == (second["task_id"], first["task_id"])
+
+
+async def test_what_is_said_on_the_issue_goes_on_there_and_is_answered_on_the_issue(
+    post: Post, github: GitHubServer
+) -> None:
+    first = await resolved(post)
+    (pull,) = github.pulls["acme/app"]
+    fake(post).script = commits("dump.py", "It is called dump now.", ("cat-file", "-e", "HEAD:ls.py"))
+    second = await on_issue(post, first)
+    assert (second["status"], second["error"]) == ("success", None)
+    assert subjects(github) == ["Change dump.py", "Change ls.py"]
+    assert github.pulls["acme/app"] == [pull]
+    assert list(github.comments) == [("acme/app", 5)], "GitHub shows on the pull request that it was named there"
+    (said,) = github.comments["acme/app", 5]
+    assert said["body"] == f"It is called dump now.\n\n{pull['html_url']}\n\n<!-- kingdom {second['task_id']} -->"
+    before, after = fake(post).orders
+    assert (after.cwd, after.session_id) == (before.cwd, "session-1")
+    assert "Pull request 1 is your own work" in after.prompt
+    named = {"url": pull["html_url"], "branch": BRANCH, "opened_for": "acme/app#5"}
+    assert (second["pull_requests"], second["work_id"]) == ([named], first["task_id"])
+
+
+@pytest.mark.parametrize("how", ["merged", "closed"])
+async def test_after_its_end_the_work_begins_anew(post: Post, github: GitHubServer, how: str) -> None:
+    first = await resolved(post)
+    if how == "merged":
+        github.merge("acme/app", 1)
+    else:
+        github.pulls["acme/app"][0]["state"] = "closed"
+    fake(post).script = commits("dump.py", "It is called dump now.")
+    second = await on_issue(post, first)
+    assert fake(post).orders[1].cwd != fake(post).orders[0].cwd
+    assert "Pull request 1" not in fake(post).orders[1].prompt
+    new = github.pulls["acme/app"][1]
+    branch = BRANCH if how == "merged" else f"{BRANCH}-2"  # what is merged may be pushed over
+    assert (new["head"]["ref"], new["body"].split("\n\n")[:2]) == (
+        branch,
+        ["It is called dump now.", "Closes #5."],
+    )
+    assert (second["links"], "original_task_id" in second) == ([new["html_url"]], False)
+    assert github.comments == {}
+
+
+async def test_it_waits_while_the_state_of_the_pull_request_is_not_known(post: Post, github: GitHubServer) -> None:
+    first = await resolved(post)
+    (known,) = opened_by(first, "gen-test")
+    payload = {"number": 5, "comment": {"body": "Call it dump."}}
+    fields = {"type": "github.issue.mentioned", "payload": payload, "follow_up": known.document()}
+    task = await post.task(2, repo="acme/app", **fields)
+    general = post.general()
+    await general.start()
+    github.fail_next = [503]
+    progress = post.home.role("gen-test") / "campaigns" / f"{task.id}.json"
+    await post.work(general, lambda: progress.exists() and json.loads(progress.read_text())["held"] is not None)
+    await general.stop()
+    document = json.loads(progress.read_text())
+    assert document["held"].startswith(f"the state of {known.url} cannot be read now: acme/app at ")
+    assert (document["retries"], document["soldier"], len(fake(post).orders)) == (0, None, 1)
+
+
+# ── reactions ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "path"),
+    [
+        ("issue.assigned", {}, "/issues/5"),
+        ("issue.mentioned", {}, "/issues/5"),
+        ("issue.mentioned", {"comment": {"id": 11, "body": "Do it."}}, "/issues/comments/11"),
+        ("pr.commented", {"comment": {"id": 12, "body": "Why?", "path": "ls.py"}}, "/pulls/comments/12"),
+        ("pr.reviewed", {"comment": {"id": 13, "body": "No."}, "review_state": "changes_requested"}, None),
+        ("pr.check_failed", {"check": {"name": "tests"}}, None),
+        ("issue.mentioned", {"comment": {"id": "../7", "body": "Do it."}}, None),
+    ],
+)
+async def test_a_reaction_shows_that_work_has_begun(
+    post: Post, github: GitHubServer, kind: str, payload: dict[str, Any], path: str | None
+) -> None:
+    fake(post).script = commits("ls.py", "ls takes --json.")
+    fields = {"type": f"github.{kind}", "payload": {"number": 5, **payload}}
+    (result,) = await post.finish(await post.task(repo="acme/app", **fields))
+    assert result["status"] == "success"
+    assert github.reactions == ({} if path is None else {path: {"eyes"}})
+
+
+async def test_without_replies_or_the_right_to_react_nothing_is_shown(post: Post, github: GitHubServer) -> None:
+    fields = {"type": "github.issue.assigned", "payload": {"number": 5}}
+    fake(post).script = commits("ls.py", "ls takes --json.")
+    github.refuse.append("reactions")
+    (result,) = await post.finish(await post.task(repo="acme/app", **fields))
+    assert (result["status"], github.reactions) == ("success", {})
+    github.refuse.clear()
+    land = {"how": "pull-request", "replies": False}
+    post.manifest = Manifest.model_validate({**post.manifest.model_dump(exclude_defaults=True), "land": land})
+    (result,) = await post.finish(await post.task(2, repo="acme/app", **fields))
+    assert (result["status"], github.reactions) == ("success", {})
 
 
 async def test_a_question_is_answered_without_a_commit(post: Post, github: GitHubServer) -> None:
@@ -595,7 +799,7 @@ async def test_what_is_not_about_an_issue_of_the_repository_gets_no_reply(
 
 
 async def test_a_reply_that_cannot_be_posted_or_is_not_wanted_changes_nothing(post: Post, github: GitHubServer) -> None:
-    github.fail_next = [403]
+    github.refuse.append("/comments")
     result, comment = await replied(post, github, asks())
     assert (result["status"], comment, "asked_at" in result) == ("needs_human", "", False)
     land = {"how": "pull-request", "replies": False}

@@ -202,6 +202,21 @@ async def a_comment_answers(play: Play) -> None:
     assert (task.type, task.event_id) == ("github.issue.mentioned", "evt-github-3")
 
 
+async def a_mention_waits_for_the_pull_request(play: Play) -> None:
+    play.realm.install("gen-fix", subscribes=["github.issue.*"])
+    about: dict[str, Any] = {"repo": "acme/app", "payload": {"number": 5}}
+    for number, kind in ((1, "assigned"), (2, "mentioned")):
+        await play.realm.event(number, f"github.issue.{kind}", **about)
+        await play.reign()
+    url = "https://github.example/acme/app/pull/12"
+    opened = {"url": url, "branch": "kingdom/acme-app-5", "opened_for": "acme/app#5"}
+    (first,) = await play.realm.work("gen-fix", pull_requests=[opened], work_id="task-20260207-001")
+    await play.reign()
+    (task,) = await play.realm.work("gen-fix")
+    assert (first.event_id, task.event_id) == ("evt-github-1", "evt-github-2")
+    assert task.document()["follow_up"]["task_id"] == first.id
+
+
 SCENES: list[Scene] = [
     an_event_is_done,
     a_question_is_answered_twice,
@@ -212,6 +227,7 @@ SCENES: list[Scene] = [
     a_killed_run_and_a_second_try,
     a_review_comes_back,
     a_comment_answers,
+    a_mention_waits_for_the_pull_request,
 ]
 
 

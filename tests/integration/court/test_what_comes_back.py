@@ -46,7 +46,7 @@ def court(tmp_path: Path, github: GitHubServer) -> WorkflowCourt:
     (tmp_path / "agent.py").write_text(AGENT)
     argv = [sys.executable, str(tmp_path / "agent.py"), "{prompt_path}", str(tmp_path / "asked")]
     fix = {"name": "fix", "engine": {"name": "command", "options": {"argv": argv}}, "tasks": [{"query": "Fix it."}]}
-    subscribes = ["jira.ticket.assigned", "github.pr.commented", "github.pr.reviewed", "github.pr.merged"]
+    subscribes = ["jira.ticket.*", "github.pr.commented", "github.pr.reviewed", "github.pr.merged"]
     made.found([fix], subscribes=subscribes, land="pull-request")
     system = {
         "repos": {"base_url": github.url},
@@ -100,6 +100,30 @@ async def test_a_comment_becomes_a_work_of_the_same_workflow_and_a_commit_on_the
     assert not list(worktrees.glob("*/*"))
     assert court.branches() == []
     assert len(court.prompts()) == 2, "no agent was asked"
+
+
+async def test_a_mention_on_the_ticket_goes_on_with_its_workflow_until_that_is_merged(
+    court: WorkflowCourt, github: GitHubServer
+) -> None:
+    ticket = {"ticket_key": "WEB-7", "title": "The parser drops a line"}
+    mention = {**ticket, "comment": {"author": "ann", "body": "Call it parse."}}
+    async with court.reigning() as reign:
+        court.drop("evt-jira-1", "jira.ticket.assigned", ticket, "acme/web")
+        court.drop("evt-jira-2", "jira.ticket.mentioned", mention, "acme/web")
+        await reign.until(lambda: court.completed("evt-jira-2"))
+        (pull,) = github.pulls["acme/web"]
+        assert len(await court.workflows()) == 1
+        log = plain_git(github.bare("acme/web"), "log", "--format=%s", f"main..{pull['head']['ref']}").splitlines()
+        assert log == ["Rename it as asked", "Fix the parser"]
+        assert "Call it parse." in court.prompts()[1]
+
+        github.merge("acme/web", 1)
+        court.drop("evt-jira-3", "jira.ticket.mentioned", mention, "acme/web")
+        await reign.until(lambda: court.completed("evt-jira-3"))
+    results = court.results()
+    assert [one["status"] for one in results] == ["success"] * 3
+    assert "Your work is in the pull request" not in court.prompts()[2]
+    assert len(await court.workflows()) == 2
 
 
 async def test_a_comment_on_a_pull_request_of_somebody_else_is_a_task_of_its_own(

@@ -7,7 +7,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,11 +15,12 @@ from kingdom.agents.mcp import McpConfigFiles
 from kingdom.base.files import encode_json, read_json, read_object, write_atomic
 from kingdom.court.batch_writer import BatchWriter
 from kingdom.court.errors import InvalidId
-from kingdom.court.general.errors import TaskRefused
-from kingdom.court.general.workspace import Workspace, allows_local, configured_url
+from kingdom.court.general.errors import TaskHeld, TaskRefused
+from kingdom.court.general.workspace import Workspace, allows_local, configured_url, repository_url
 from kingdom.court.home import check_name, named_path
-from kingdom.court.models import FOLLOW_UP_FIELD, RESUME_TYPE, repository_of, subject_of
-from kingdom.court.pull_requests import OpenedPullRequest
+from kingdom.court.models import FOLLOW_UP_FIELD, RESUME_TYPE, Task, repository_of, subject_of
+from kingdom.court.pull_requests import GITHUB_EVENTS, PULL_REQUEST_EVENTS, OpenedPullRequest, is_about_work
+from kingdom.gitops.errors import GitError, RemoteUnavailable
 from kingdom.journal import JournalError
 from kingdom.journal.catalog import general_actor
 
@@ -30,14 +31,16 @@ if TYPE_CHECKING:
     from kingdom.agents.sandbox.sandbox import Sandbox
     from kingdom.bus import EventBus
     from kingdom.court.config import SystemConfig
+    from kingdom.court.general.workspace import PullRequest, Workplace
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
-    from kingdom.court.models import Task
     from kingdom.court.packages.installed import GeneralPackage
     from kingdom.court.packages.manifest import Manifest
     from kingdom.journal import EventData
 
 _MAX_HISTORY_TASKS: Final = 1000
+_MAX_NUMBER: Final = 2**31  # of an issue or pull request
+_ASIDE_SECONDS: Final = 3.0  # for what is done aside, when the general stops
 Sleep = Callable[[float], Awaitable[None]]
 log = logging.getLogger("kingdom.court")
 
@@ -135,6 +138,14 @@ class TaskContext:
         return subject_of({"repo": self.repo, "payload": self.task.payload})
 
 
+def begun_anew(home: Home, task_context: TaskContext) -> TaskContext:
+    """Return a task without the pull request that it was to go on with. Raises :class:`TaskRefused`."""
+    document = task_context.task.document()
+    document.pop(FOLLOW_UP_FIELD, None)
+    task = Task.model_validate(document)
+    return TaskContext(task, load_task_history(home, task), task_context.event)
+
+
 async def load_task_context(home: Home, bus: EventBus, task: Task) -> TaskContext:
     """Read the event and the history of a task. Raises :class:`TaskRefused`."""
     history = load_task_history(home, task)
@@ -159,6 +170,7 @@ class TaskProgress:
     restarts: int = 0  # runs that died together with our process
     errors: list[str] = field(default_factory=list)  # of the runs so far
     cancelled: str | None = None  # why the task is to be ended
+    begins_anew: bool | None = None  # the pull request that it was to go on with has ended; None: not asked yet
     held: str | None = None  # why it waits for a condition outside
     held_code: str | None = None  # RATE_LIMITED: the model service; HELD: something else
     held_until: float | None = None  # when it is looked at again
@@ -269,8 +281,22 @@ class GeneralContext:
             local=allows_local(self.base_url, self.manifest.default_repo),
             settings=system.git.settings(),
         )
+        self._aside: set[asyncio.Task[None]] = set()
         self._journal = services.journal
         self._actor = general_actor(self.name)
+
+    def start_aside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that no task waits for. What is not done when the general stops is dropped."""
+        started = asyncio.create_task(work)
+        self._aside.add(started)
+        started.add_done_callback(self._aside.discard)
+
+    async def stop_aside(self) -> None:
+        """Wait a little for what is done aside, then drop it."""
+        if self._aside:
+            _, late = await asyncio.wait(self._aside, timeout=_ASIDE_SECONDS)
+            for one in late:
+                one.cancel()
 
     @property
     def default_url(self) -> str | None:
@@ -284,3 +310,61 @@ class GeneralContext:
             self._journal.emit(event, self._actor)
         except JournalError as error:
             log.warning("%s: not in the journal: %s: %s", self._actor, event, error)
+
+
+# ── pull requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def number_of(task_context: TaskContext, *events: str) -> int | None:
+    """Return the number of the issue or pull request on GitHub that a task is about, or None."""
+    number, kind = task_context.task.payload.get("number"), task_context.type
+    if not isinstance(kind, str) or not kind.startswith(events or GITHUB_EVENTS):
+        return None
+    return number if type(number) is int and 0 < number < _MAX_NUMBER else None
+
+
+def repository_url_of(context: GeneralContext, task_context: TaskContext) -> str | None:
+    """Return the URL of the repository that a task works in, or None. Raises :class:`TaskRefused`."""
+    if not context.manifest.fetch_repo:
+        return None
+    url = repository_url(task_context.repo, context.base_url) if task_context.repo else context.default_url
+    if url is None and context.manifest.needs_repo:
+        raise TaskRefused(
+            f"{context.name} needs a repository, and the event names none: put owner/name into `repo` of the event or "
+            "of its payload, or set default_repo in the manifest"
+        )
+    return url
+
+
+async def pull_request_of(
+    context: GeneralContext, task_context: TaskContext, place: Workplace, *, fetch: bool
+) -> PullRequest | None:
+    """Return the pull request that a task is about or goes on with, or None.
+
+    Without ``fetch`` its head is the one that was seen.
+    """
+    opened, base = task_context.follow_up, task_context.task.payload.get("base")
+    number = number_of(task_context, PULL_REQUEST_EVENTS)
+    if number is None and opened is not None:  # the event is about its issue
+        number, base = opened.number, context.manifest.land and context.manifest.land.base
+    if place.tree is None or not number:
+        return None
+    return await context.workspace.find_pull_request(place.tree, number, base, fetch=fetch)
+
+
+async def has_ended(context: GeneralContext, task_context: TaskContext, opened: OpenedPullRequest) -> bool:
+    """Whether a pull request was merged or closed. Raises :class:`TaskHeld` in an outage.
+
+    Only events about its issue or ticket need this: those about the pull request say what its state is.
+    """
+    url = repository_url_of(context, task_context)
+    if url is None or not is_about_work(task_context.type):
+        return False
+    try:
+        requests = await context.workspace.pull_requests(url)
+        return (await requests.find(opened.number)).state != "open"
+    except RemoteUnavailable as error:
+        raise TaskHeld(f"the state of {opened.url} cannot be read now: {error}") from error
+    except GitError as error:  # landing will say what is wrong with the token
+        log.warning("%s: whether %s is open is not known: %s", context.name, opened.url, error)
+        return False

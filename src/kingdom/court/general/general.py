@@ -160,6 +160,7 @@ class General:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        await self._context.stop_aside()
         await self._context.agents.close()
         self._context.writer.close()
         self._held.clear()

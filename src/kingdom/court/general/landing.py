@@ -20,7 +20,14 @@ from kingdom.court.general.workspace import Workspace, allows_local
 from kingdom.court.models import Task
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.packages.manifest import LandSection
-from kingdom.court.pull_requests import ISSUE_EVENTS, OpenedPullRequest, OpenedPullRequests, opened_by, post_mark
+from kingdom.court.pull_requests import (
+    ISSUE_EVENTS,
+    OpenedPullRequest,
+    OpenedPullRequests,
+    is_about_work,
+    opened_by,
+    post_mark,
+)
 from kingdom.gitops.commits import log
 from kingdom.gitops.errors import GitError, LandingRefused
 from kingdom.gitops.landing import contains, free_branch, push_branch, remote_branch
@@ -190,9 +197,16 @@ def landed_fields(landed: LandedTask, task_context: TaskContext, links: Sequence
     fields: dict[str, Any] = {"branch": landed.branch, "links": list(links)}
     if landed.url:
         fields["links"] = [landed.url, *(link for link in links if link != landed.url)]
-        fields["pull_requests"] = [{"url": landed.url, "branch": landed.branch}]
+        named = {"url": landed.url, "branch": landed.branch}
+        fields["pull_requests"] = [named | opened_for(task_context)]
         fields["work_id"] = task_context.history.work_id
     return fields
+
+
+def opened_for(task_context: TaskContext) -> dict[str, str]:
+    """Return the field of a pull request that names the issue or ticket of its task; empty if it has none."""
+    subject = task_context.subject if is_about_work(task_context.type) else None
+    return {} if subject is None else {"opened_for": subject}
 
 
 async def land_task(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTask | None:
@@ -226,14 +240,14 @@ async def _land(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTa
         await push_branch(clone, clone.url, tip, branch, present)
     if target is None:
         return LandedTask(branch, len(commits), None)
-    requests = PullRequests(target, await clone.git.access.credentials.token(target.host))
+    requests = await PullRequests.open(target, clone.git.access.credentials)
     wanted = WantedRequest(branch, base, texts.title(commits[-1].title), texts.body(), plan.draft)
     found, _ = await requests.ensure(wanted)
     return LandedTask(branch, len(commits), found.url)
 
 
 async def _land_follow_up(tree: Worktree, plan: LandSection, texts: TaskTexts, opened: OpenedPullRequest) -> LandedTask:
-    """Push what was added to the branch of the pull request, and answer there."""
+    """Push what was added to the branch of the pull request, and answer there, unless it was said on its issue."""
     clone, tip, branch = tree.clone, await tree.tip(), opened.branch
     present = await remote_branch(clone, clone.url, branch)
     if tip is None or present is None:
@@ -244,9 +258,8 @@ async def _land_follow_up(tree: Worktree, plan: LandSection, texts: TaskTexts, o
             raise LandingRefused(f"the branch {branch} has commits of others", f"merge them in {tree.path} and commit")
         commits = len(await log(clone, present, tip))
         await push_branch(clone, clone.url, tip, branch, present)
-    if not plan.replies:
-        return LandedTask(branch, commits, opened.url)
-    target = PullRequestTarget.of(clone.url)
-    requests = PullRequests(target, await clone.git.access.credentials.token(target.host))
-    await requests.comment(int(opened.url.rpartition("/")[2]), texts.comment())
+    if plan.replies and not is_about_work(texts.task_type):
+        target = PullRequestTarget.of(clone.url)
+        requests = await PullRequests.open(target, clone.git.access.credentials)
+        await requests.comment(opened.number, texts.comment())
     return LandedTask(branch, commits, opened.url)

@@ -17,7 +17,7 @@ from kingdom.agents.port import Caps, Order, Timers
 from kingdom.agents.untrusted import clean_tree
 from kingdom.base.files import write_json
 from kingdom.court.errors import InvalidId
-from kingdom.court.general.context import latest_session
+from kingdom.court.general.context import has_ended, latest_session, pull_request_of, repository_url_of
 from kingdom.court.general.errors import TaskNotNeeded, TaskRefused
 from kingdom.court.general.prompts import (
     build_prompt,
@@ -26,15 +26,15 @@ from kingdom.court.general.prompts import (
     read_template,
     task_description,
 )
-from kingdom.court.general.workspace import repository_url, write_task_files
+from kingdom.court.general.workspace import write_task_files
 from kingdom.court.home import check_name
 from kingdom.court.models import EVENT_FIELDS, RESUME_TYPE
 from kingdom.court.pull_requests import (
     CHECK_FAILED,
-    GITHUB_EVENTS,
     PULL_REQUEST_ENDS,
     PULL_REQUEST_EVENTS,
     OpenedPullRequests,
+    is_about_work,
 )
 from kingdom.court.queues import EVENTS, TASKS
 from kingdom.court.trust.policy import permit_of
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kingdom.agents.port import Outcome
     from kingdom.court.config import SystemConfig
     from kingdom.court.general.context import GeneralContext, TaskContext, TaskProgress
-    from kingdom.court.general.workspace import PullRequest, Workplace
+    from kingdom.court.general.workspace import Workplace
     from kingdom.court.home import Home
     from kingdom.court.models import Task
     from kingdom.court.packages.manifest import Manifest, McpServerSection
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
 _MAX_INLINE_RENDER_CHARS: Final = 20_000  # a shorter prompt is built faster than a thread could be asked for it
 _MAX_CHECKS: Final = 3  # tasks in a row about failed checks of a pull request
-_MAX_NUMBER: Final = 2**31  # of an issue or pull request
 _ISSUE_FIELDS: Final = ("title", "body", "url", "author", "labels", "summary", "description")  # ticket, pull request
 _numbers = itertools.count(1)
 
@@ -210,9 +209,17 @@ def _server_config(name: str, server: McpServerSection, environment: Mapping[str
 
 
 def workflow_options(
-    context: GeneralContext, task_context: TaskContext, progress: TaskProgress, url: str | None, answer: str | None
+    context: GeneralContext,
+    task_context: TaskContext,
+    progress: TaskProgress,
+    url: str | None,
+    pull_request: str | None,
+    answer: str | None,
 ) -> dict[str, Any]:
-    """Return the options for the engine ``workflow``. The court knows nothing else of workflows."""
+    """Return the options for the engine ``workflow``. The court knows nothing else of workflows.
+
+    ``pull_request`` is the address of the one that the task is about, or goes on with.
+    """
     return {
         "home": str(context.home.workflows),
         "template": context.manifest.template,
@@ -225,7 +232,7 @@ def workflow_options(
         "sandbox": context.system.sandbox.model_dump(mode="json"),
         "git": context.system.git.model_dump(mode="json"),
         "journal": str(context.home.journal),
-        "pull_request": _pull_request_url(task_context),
+        "pull_request": pull_request,
         "merged": task_context.type in PULL_REQUEST_ENDS,
         "land": None if context.manifest.land is None else context.manifest.land.model_dump(mode="json"),
         "retries": progress.retries,
@@ -279,7 +286,7 @@ async def prepare_run(context: GeneralContext, task_context: TaskContext, progre
     if context.manifest.mode == "workflow":
         return await _prepare_workflow(context, task_context, progress)
     home, manifest, history = context.home, context.manifest, task_context.history
-    url = _repository_url(context, task_context)
+    url = repository_url_of(context, task_context)
     resumed = task_context.task.type == RESUME_TYPE  # it goes on with what its first task saw
     place = await context.workspace.prepare(history.work_id, url, fetch=not resumed)
     pull = await pull_request_of(context, task_context, place, fetch=not resumed)
@@ -341,46 +348,19 @@ def _checked_permit(task: Task, manifest: Manifest) -> Permit | None:
     return permit
 
 
-async def pull_request_of(
-    context: GeneralContext, task_context: TaskContext, place: Workplace, *, fetch: bool
-) -> PullRequest | None:
-    """Return the pull request that a task is about, or None. Without ``fetch`` its head is the one that was seen."""
-    number = number_of(task_context, PULL_REQUEST_EVENTS)
-    if place.tree is None or number is None:
-        return None
-    return await context.workspace.find_pull_request(
-        place.tree, number, task_context.task.payload.get("base"), fetch=fetch
-    )
-
-
-def number_of(task_context: TaskContext, *events: str) -> int | None:
-    """Return the number of the issue or pull request on GitHub that a task is about, or None."""
-    number, kind = task_context.task.payload.get("number"), task_context.type
-    if not isinstance(kind, str) or not kind.startswith(events or GITHUB_EVENTS):
-        return None
-    return number if type(number) is int and 0 < number < _MAX_NUMBER else None
-
-
 async def _prepare_workflow(context: GeneralContext, task_context: TaskContext, progress: TaskProgress) -> PreparedRun:
     """Prepare a run by a workflow. It creates its own worktrees, so the workplace holds only the task file."""
-    opened = OpenedPullRequests(context.home).find(_pull_request_url(task_context))
+    known, about = OpenedPullRequests(context.home), _pull_request_url(task_context)
+    opened = known.find(about)
     _check_needed(task_context, opened, "")
+    if is_about_work(task_context.type):
+        opened = known.find_for(task_context.subject)
+        if opened is not None and not await has_ended(context, task_context, opened):
+            about = opened.url
     place = await context.workspace.prepare(task_context.history.work_id, None)
     description = task_description(context.home, task_context.task, context.name)
     await write_task_files(place, None, description)
-    url = _repository_url(context, task_context)
-    options = workflow_options(context, task_context, progress, url, description.get("answer"))
+    url = repository_url_of(context, task_context)
+    options = workflow_options(context, task_context, progress, url, about, description.get("answer"))
     prompt = f"The workflow {context.manifest.template} for {task_context.subject or task_context.task.id}"
     return PreparedRun(place, prompt, latest_session(context.home, task_context.history), options)
-
-
-def _repository_url(context: GeneralContext, task_context: TaskContext) -> str | None:
-    if not context.manifest.fetch_repo:
-        return None
-    url = repository_url(task_context.repo, context.base_url) if task_context.repo else context.default_url
-    if url is None and context.manifest.needs_repo:
-        raise TaskRefused(
-            f"{context.name} needs a repository, and the event names none: put owner/name into `repo` of the event or "
-            "of its payload, or set default_repo in the manifest"
-        )
-    return url

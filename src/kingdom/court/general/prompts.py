@@ -71,8 +71,9 @@ _APPENDED_SECTIONS: Final = (
 )
 _FOLLOW_UP_NOTE: Final = (
     "Pull request {number} is your own work: an earlier task of yours opened it, and its branch is checked out. What "
-    "was said or found there is in the data. Do what it asks for and commit it: your commits are pushed to the pull "
-    "request, and your summary is posted there as the answer, so write it for the person who asked."
+    "was said or found since, there or where it was asked for, is in the data. Do what it asks for and commit it: your "
+    "commits are pushed to the pull request, and your summary is posted as the answer, so write it for the person who "
+    "asked."
 )
 _TEXT_HASH_NOTE: Final = (
     "The data is as it was when the event happened; the SHA-256 of its text is {hash}. It may have been changed at its "

@@ -1,8 +1,9 @@
 """Reply to the issue, pull request or ticket that a task is about: what it asks, why it failed, or was skipped.
 
-Those who asked for the work may see nothing else of the court. A reply is an addition: one that cannot be posted
-changes nothing. What was done is seen on GitHub already, in the pull request or in the answer to a review
-(:mod:`.landing`); a ticket gets the link.
+Those who asked for the work may see nothing else of the court. A reaction to what they wrote shows that it has begun. A
+reply is an addition: one that cannot be posted changes nothing. What was done is seen on GitHub already, in the pull
+request or in the answer to a review (:mod:`.landing`); a ticket, and an issue whose pull request was there before, get
+the link.
 """
 
 from __future__ import annotations
@@ -13,23 +14,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.untrusted import clean, cut_middle
 from kingdom.court.errors import CourtError
-from kingdom.court.general.preparation import number_of
+from kingdom.court.general.context import number_of
 from kingdom.court.general.workspace import repository_url
-from kingdom.court.models import is_ticket_key, timestamp
+from kingdom.court.models import RESUME_TYPE, is_ticket_key, timestamp
 from kingdom.court.patterns import type_matches
-from kingdom.court.pull_requests import GITHUB_EVENTS, post_mark
+from kingdom.court.pull_requests import GITHUB_EVENTS, TICKET_EVENTS, OpenedPullRequests, is_about_work, post_mark
 from kingdom.gitops import GitError
 from kingdom.gitops.pull_requests import WantedComment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kingdom.court.general.context import GeneralContext, TaskContext
     from kingdom.court.models import Question, Result
     from kingdom.court.packages.manifest import Manifest
 
-_TICKET_EVENTS: Final = "jira.ticket."
 _MAX_CHARS: Final = 10_000
+_BEGUN: Final = "eyes"
+_REQUESTS: Final = ("assigned", "labeled", "mentioned", "opened", "review_requested")  # of what has no comment
 _TIMEOUT_SECONDS: Final = 30.0
 _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "en": {
@@ -84,6 +86,32 @@ async def post_reply(
     return result.model_copy(update={"asked_at": posted})
 
 
+async def show_begun(context: GeneralContext, task_context: TaskContext) -> None:
+    """React on GitHub to what asked for a task."""
+    land, path = context.manifest.land, _reaction_path(task_context)
+    if land is None or not land.replies or path is None:
+        return
+    try:
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
+            requests = await context.workspace.pull_requests(repository_url(task_context.repo, context.base_url))
+            await requests.react(path, _BEGUN)
+    except (GitError, CourtError, TimeoutError) as error:
+        log.info("%s: no reaction on %s: %s", context.name, task_context.subject, error)
+
+
+def _reaction_path(task_context: TaskContext) -> str | None:
+    """Return the path of what asked for a task, if one can react to it: not to a review, nor to a check."""
+    payload, number = task_context.task.payload, number_of(task_context)
+    if not task_context.repo or number is None or task_context.task.type == RESUME_TYPE:
+        return None
+    comment = payload.get("comment")
+    if isinstance(comment, dict):
+        identity, of = comment.get("id"), "pulls" if "path" in comment else "issues"
+        return f"/{of}/comments/{identity}" if type(identity) is int and "review_state" not in payload else None
+    asked = str(task_context.type).rpartition(".")[2]
+    return f"/issues/{number}" if asked in _REQUESTS else None
+
+
 async def _comment_on_github(
     context: GeneralContext, task_context: TaskContext, number: int, task_id: str, text: str
 ) -> str | None:
@@ -107,7 +135,7 @@ def reply_text(
     if not ticket and number_of(task_context) is None:
         return None
     opened = (result.model_extra or {}).get("pull_requests")
-    if result.status == "success" and ticket and opened:  # on GitHub it is seen there
+    if result.status == "success" and opened and (ticket or _was_open_before(context, task_context, opened)):
         return "\n\n".join([_cut(str(document.get("summary") or result.summary)), *(one["url"] for one in opened)])
     if result.status == "needs_human" and result.question is not None:
         return _question(words, context.manifest, task_context, result.question)
@@ -121,9 +149,17 @@ def reply_text(
     return None
 
 
+def _was_open_before(context: GeneralContext, task_context: TaskContext, opened: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a task about an issue went on with its pull request. A new one is shown on the issue by GitHub."""
+    if not is_about_work(task_context.type):
+        return False
+    known = OpenedPullRequests(context.home)
+    return task_context.follow_up is not None or any(known.find(one["url"]) is not None for one in opened)
+
+
 def _question(words: Mapping[str, str], manifest: Manifest, task_context: TaskContext, question: Question) -> str:
     choices = [words["choices"].format(choices=", ".join(map(_cut, question.choices)))] if question.choices else []
-    subject = next(one for one in (*GITHUB_EVENTS, _TICKET_EVENTS) if str(task_context.type).startswith(one))
+    subject = next(one for one in (*GITHUB_EVENTS, TICKET_EVENTS) if str(task_context.type).startswith(one))
     heard = [
         name
         for name, event in (("comment", f"{subject}commented"), ("mention", f"{subject}mentioned"))
@@ -136,7 +172,7 @@ def _question(words: Mapping[str, str], manifest: Manifest, task_context: TaskCo
 def _ticket_of(task_context: TaskContext) -> str | None:
     """Return the key of the ticket that a task is about. A payload can name any text as its subject."""
     subject = task_context.subject or ""
-    return subject if str(task_context.type).startswith(_TICKET_EVENTS) and is_ticket_key(subject) else None
+    return subject if str(task_context.type).startswith(TICKET_EVENTS) and is_ticket_key(subject) else None
 
 
 def _cut(text: Any) -> str:

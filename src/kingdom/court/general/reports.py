@@ -20,6 +20,7 @@ from kingdom.court.days import day_of
 from kingdom.court.general.comments import comments_of
 from kingdom.court.general.context import load_task_history
 from kingdom.court.general.errors import TaskRefused
+from kingdom.court.general.landing import opened_for
 from kingdom.court.general.preparation import remove_handovers, session_file
 from kingdom.court.general.prompts import add_to_memory
 from kingdom.court.general.workspace import TASK_FILE
@@ -91,8 +92,9 @@ class ResultBuilder:
 
     def _landed_by_workflow(self) -> Any:
         """Return the pull requests that a workflow opened. Its document is ours: no agent wrote it."""
-        workflow = self.context.manifest.mode == "workflow"
-        return self._document.get("pull_requests") if workflow and self._document is not None else None
+        if self.context.manifest.mode != "workflow" or self._document is None:
+            return None
+        return [one | opened_for(self.task_context) for one in self._document.get("pull_requests") or ()]
 
     @property
     def _document(self) -> Mapping[str, Any] | None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from kingdom.agents.untrusted import clean
 from kingdom.court.general.comments import comments_of
+from kingdom.court.general.context import pull_request_of
 from kingdom.court.general.landing import RETRY_SECONDS
-from kingdom.court.general.preparation import pull_request_of
 from kingdom.court.pull_requests import post_mark
 from kingdom.gitops.errors import GitError, LandingRefused
 from kingdom.gitops.pull_requests import LineNote, PullRequests, PullRequestTarget, WantedReview
@@ -59,7 +59,7 @@ async def _post(place: Workplace, wanted: WantedReview) -> str:
     target = PullRequestTarget.of(clone.url)
     for pause in (*RETRY_SECONDS, None):
         try:
-            requests = PullRequests(target, await clone.git.access.credentials.token(target.host))
+            requests = await PullRequests.open(target, clone.git.access.credentials)
             return await requests.review(wanted)
         except GitError as error:
             if pause is None or not is_outage(error):

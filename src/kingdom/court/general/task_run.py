@@ -30,7 +30,15 @@ from kingdom.base.backoff import backoff
 from kingdom.base.files import write_atomic
 from kingdom.bus import BusError
 from kingdom.court.errors import CourtError
-from kingdom.court.general.context import TaskContext, TaskHistory, TaskProgress, load_task_context
+from kingdom.court.general.context import (
+    TaskContext,
+    TaskHistory,
+    TaskProgress,
+    begun_anew,
+    has_ended,
+    load_task_context,
+    pull_request_of,
+)
 from kingdom.court.general.errors import TaskHeld, TaskNotNeeded, TaskNotReady, TaskRefused
 from kingdom.court.general.evidence import ClaimedSuccess, check_evidence, evidence_error
 from kingdom.court.general.landing import LandedTask, land_result, landed_fields
@@ -44,10 +52,9 @@ from kingdom.court.general.preparation import (
     new_soldier_id,
     prepare_handover,
     prepare_run,
-    pull_request_of,
     session_file,
 )
-from kingdom.court.general.replies import post_reply
+from kingdom.court.general.replies import post_reply, show_begun
 from kingdom.court.general.reports import ResultBuilder
 from kingdom.court.general.review import post_review
 from kingdom.gitops import GitError
@@ -176,6 +183,8 @@ class TaskRun:
         progress = self._begin()
         self._running = await self._adopt(progress)
         self._task_context = await load_task_context(self._context.home, self._context.bus, self.task)
+        if progress.begins_anew:
+            self._task_context = begun_anew(self._context.home, self._task_context)
         if progress.cancelled is not None:
             self._request_halt("cancelled")
         while True:
@@ -219,6 +228,11 @@ class TaskRun:
     async def _launch(self, progress: TaskProgress) -> Running:
         """Prepare a run and start a new soldier."""
         context = self._context
+        opened = self._task_context.follow_up
+        if progress.begins_anew is None and opened is not None:
+            progress.begins_anew = await self._unless_halted(has_ended(context, self._task_context, opened))
+            if progress.begins_anew:
+                self._task_context = begun_anew(context.home, self._task_context)
         prepared = await self._unless_halted(prepare_run(context, self._task_context, progress))
         self._place = prepared.place
         without = prepared.permit is not None and not prepared.permit.mcp
@@ -253,6 +267,8 @@ class TaskRun:
             context.mcp.remove(soldier_id)
             raise
         context.emit(SoldierSpawned(self.task.id, soldier_id))
+        if not progress.retries:
+            context.start_aside(show_begun(context, self._task_context))
         if progress.held_code == "HELD":
             self.still_held = False
         return running

@@ -219,7 +219,7 @@ class Workspace:
     async def pull_requests(self, url: str) -> PullRequests:
         """Return the pull requests and issues of a repository, with the token of its host."""
         target = PullRequestTarget.of(check_url(url, allow_local=True))
-        return PullRequests(target, await self._clones.git.access.credentials.token(target.host))
+        return await PullRequests.open(target, self._clones.git.access.credentials)
 
     async def find_pull_request(self, tree: Worktree, number: int, base: Any, *, fetch: bool) -> PullRequest:
         return await find_pull_request(self._clones, tree.clone, number, base, fetch=fetch)

@@ -254,10 +254,10 @@ class Admission:
                 heapq.heappop(heads)
                 continue
             seen[number] += 1
-            if taken := self._subject_problem(pending.subject):
+            if taken := self._subject_problem(pending.works_on):
                 self.holds.add(taken, [pending.id])
             else:
-                task_id = self._admit(group.general, pending.subject)
+                task_id = self._admit(group.general, pending.works_on)
                 chosen.append(AdmittedEvent(pending, group.general, group.priority, task_id))
             following = next(events, None)
             if following is None:

@@ -247,7 +247,7 @@ def dispatch_event(state: KingState, delivery: Delivery, chosen: AdmittedEvent) 
         priority=chosen.priority,
         title=title_of(document, subject),
         thread=chosen.task_id,
-        subject=subject,
+        subject=chosen.pending.led_to or subject,
         events=[event.id, *(str(one["id"]) for one in joined)],
     )
     further = {"further": [_joined_payload(one) for one in joined]} if joined else {}

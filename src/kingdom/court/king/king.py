@@ -175,6 +175,7 @@ class King:
         more = await collect_results(state)
         for opened in state.plan.opened:  # before events about it are read
             state.pull_requests.record(opened)
+        self._pending.attach({one.opened_for for one in state.plan.opened if one.opened_for}, self._routing)
         waits = [check_deadlines(state, now)]
         if full_check:
             self._last_checked_task = await fail_lost_tasks(state, self._last_checked_task)
@@ -362,7 +363,7 @@ class King:
         messages = [draft.message(one, channel, now) for draft, one in zip(plan.drafts, ids, strict=True)]
         entry = plan.entry(messages)
         self._wal.append(entry)
-        await self._save_log(*(state.pull_requests.path(opened.url) for opened in plan.opened))
+        await self._save_log(*(path for opened in plan.opened for path in state.pull_requests.files(opened)))
         self._claimed = []
         lost = await self._applier.apply(Commands(entry, plan.tasks, messages, plan.events))
         if lost:  # a king on a machine that was cut off may have recalled them: do so, too, and apply the entry again

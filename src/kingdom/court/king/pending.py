@@ -16,12 +16,13 @@ from kingdom.court.models import Event, comment_text, repository_of, subject_of
 from kingdom.court.packages.installed import MANIFEST_FILE
 from kingdom.court.packages.manifest import EventSubscription
 from kingdom.court.patterns import NOBODY_SUBSCRIBES, matches_any, type_matches
-from kingdom.court.pull_requests import CHECK_FAILED, PULL_REQUEST_ENDS, pull_request_of
+from kingdom.court.pull_requests import CHECK_FAILED, PULL_REQUEST_ENDS, is_about_work, pull_request_of
 from kingdom.court.queues import parse_document
 from kingdom.court.trust.policy import People, Person, author_of, people_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from kingdom.bus.delivery import Record
@@ -171,6 +172,7 @@ class PendingEvent:
     subject: str | None = None
     pull_request: str | None = None  # its address, unless it has ended before
     opened_by: str | None = None  # the general that opened the pull request
+    led_to: str | None = None  # the subject of the pull request that was opened for this issue or ticket
     command: str | None = None  # answer, cancel or retry: a person's command to the king
     task: str | None = None  # the task that the command is about
     said_at: float | None = None  # of an event with a comment, which may answer a question
@@ -179,6 +181,11 @@ class PendingEvent:
     @property
     def routed(self) -> RoutedFields:
         return RoutedFields(self.type, self.repo, self.author, self.people, self.opened_by)
+
+    @property
+    def works_on(self) -> str | None:
+        """The subject that no other task may work on at the same time."""
+        return self.led_to or self.subject
 
 
 @dataclass(slots=True)
@@ -225,23 +232,50 @@ class PendingEvents:
             envelope = record.envelope
             self._last_position += 1
             pending = _pending_event(envelope.payload, envelope.event_id, envelope.type, self._last_position)
-            if (opened := self._pull_requests.find(pending.pull_request)) is not None:
-                pending = replace(pending, opened_by=opened.general)
-            self._events[pending.id] = pending
-            for index, key in self._indexes_of(pending):
-                index.setdefault(key, {})[pending.id] = None
-            self._enqueue(pending, routing)
+            self._put(self._of_opened(pending))
+            self._enqueue(self._events[pending.id], routing)
+
+    def attach(self, subjects: AbstractSet[str], routing: RoutingTable) -> None:
+        """Let what waits for these issues and tickets go on with the pull requests that were opened for them."""
+        waiting = [one for one in self._events.values() if one.subject in subjects and is_about_work(one.type)]
+        for pending in waiting:
+            self._forget(pending)
+            self._put(self._of_opened(pending))
+        if waiting:
+            self.reroute(routing)
+
+    def _of_opened(self, pending: PendingEvent) -> PendingEvent:
+        """Return an event with the pull request that a task opened, if it is about that or about its issue."""
+        if pending.subject is not None and is_about_work(pending.type):
+            opened = self._pull_requests.find_for(pending.subject)
+            if opened is not None:
+                pending = replace(pending, pull_request=opened.url, led_to=opened.subject)
+        else:
+            opened = self._pull_requests.find(pending.pull_request)
+        return pending if opened is None else replace(pending, opened_by=opened.general)
+
+    def _put(self, pending: PendingEvent) -> None:
+        self._events[pending.id] = pending
+        for index, key in self._indexes_of(pending):
+            index.setdefault(key, {})[pending.id] = None
+
+    def _forget(self, pending: PendingEvent) -> None:
+        for index, key in self._indexes_of(pending):
+            del index[key][pending.id]
+            if not index[key]:
+                del index[key]
 
     def _indexes_of(self, pending: PendingEvent) -> Iterator[tuple[dict[str, dict[str, None]], str]]:
-        if pending.said_at is not None and pending.subject is not None:
-            yield self._saying, pending.subject
+        if pending.said_at is not None:
+            yield from ((self._saying, one) for one in (pending.subject, pending.led_to) if one is not None)
         if pending.opened_by is not None and pending.pull_request is not None:
             yield self._own, pending.pull_request
 
     def joining(self, chosen: PendingEvent, general: str, *, same_people: bool) -> list[PendingEvent]:
         """Return further events about the same pull request for the general that opened it: one task is for all.
 
-        A failed check is joined by others only: it is skipped when it is old.
+        A failed check is joined by others only: it is skipped when it is old. What was said on the issue is answered
+        there, so it has a task of its own.
         """
         if chosen.opened_by != general or chosen.type in PULL_REQUEST_ENDS:
             return []
@@ -251,6 +285,7 @@ class PendingEvents:
             one
             for one in found
             if one.id != chosen.id
+            and one.subject == chosen.subject
             and one.type not in PULL_REQUEST_ENDS
             and (chosen.type != CHECK_FAILED or one.type == CHECK_FAILED)
             and (one.people == chosen.people or not same_people)
@@ -268,10 +303,7 @@ class PendingEvents:
 
     def remove(self, event_id: str) -> None:
         if (pending := self._events.pop(event_id, None)) is not None:
-            for index, key in self._indexes_of(pending):
-                del index[key][event_id]
-                if not index[key]:
-                    del index[key]
+            self._forget(pending)
             self.direct.pop(event_id, None)
             group = self._group_of.pop(event_id, None)
             if group is not None:

@@ -159,9 +159,9 @@ class KingState:
         return "all" if general is None else general.manifest.notify
 
     def follow_up(self, event: PendingEvent, general: str) -> dict[str, Any]:
-        """Return the field of a task for a general about a pull request that it opened; empty for all others.
+        """Return the field of a task for a general about a pull request that it opened, or the issue for which it did.
 
-        A general that runs workflows finds the one that opened it by itself.
+        Empty for all others. A general that runs workflows finds the one that opened it by itself.
         """
         package = self.generals.by_name.get(general)
         if event.opened_by != general or event.type in PULL_REQUEST_ENDS:

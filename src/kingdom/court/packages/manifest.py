@@ -278,8 +278,8 @@ class LandSection(ShortFormSection):
     draft: bool = False
     """Whether pull requests are opened as drafts."""
     replies: bool = True
-    """Whether questions, failures and answers to reviews are posted as comments on the issue, pull request or ticket
-    that the task is about. A comment there since answers the question.
+    """Whether questions, failures and answers are posted as comments on the issue, pull request or ticket that the task
+    is about, and a reaction shows that it has begun. A comment there since answers the question.
     """
 
 
