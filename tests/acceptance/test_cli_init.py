@@ -142,9 +142,14 @@ def test_what_a_court_begins_with_can_be_given(tmp_path: Path) -> None:
 def test_on_a_terminal_it_asks_for_what_was_not_given(tmp_path: Path) -> None:
     root = tmp_path / "court"
     code, screen = kingdom_tty(
-        "init", str(root), "--language", "en", answer="codex\nacme/shop acme/web\nslack\ngen-x\ngen-issue gen-pr\n"
+        "init",
+        str(root),
+        "--language",
+        "en",
+        answer="codex\nshop\nacme/shop, acme/web\nslack\ngen-x\ngen-issue gen-pr\n",
     )
     assert code == 0, screen
+    assert "'shop' is not a repository: write its owner and name, such as acme/shop" in screen
     assert "'gen-x' is none of them" in screen
     assert sorted(load_generals(Home(root)).by_name) == ["gen-issue", "gen-pr"]
     assert "kingdom emit github.issue.assigned …" in screen

@@ -37,7 +37,7 @@ from kingdom.gitops.credentials import host_of
 from kingdom.journal import Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kingdom.agents.engine import Engine, InProcessEngine
     from kingdom.agents.port import SandboxMode
@@ -153,10 +153,12 @@ async def run_checks(home: Home, clock: Callable[[], float]) -> list[Check]:
         return checks + [Check("config", "error", problem, _FIX_LINE_HINT) for problem in str(error).split("\n")]
     checks.append(Check("config", "ok", "config/system.yaml is valid"))
     checks += check_config_files(home)
-    checks += await check_git_hosts(system)
-    checks += await _check_generals(home, system)
+    generals = load_generals(home)
+    checks += await check_git_hosts(system, [name for name, one in generals.by_name.items() if one.manifest.land])
+    checks += await _check_generals(home, system, generals)
+    checks += check_sources(home, system, generals)
     checks += await asyncio.to_thread(check_sandbox, system)
-    here = load_generals(home).on(runs_here(home))
+    here = generals.on(runs_here(home))
     checks += await check_engine_sandboxes(here, configured_engines(system), configured_sandbox(system))
     checks += _check_processes(home)
     try:
@@ -219,8 +221,11 @@ async def _check_git() -> Check:
     return Check("git", "ok", f"{said.decode(errors='replace').strip()} ({path})")
 
 
-async def check_git_hosts(system: SystemConfig) -> list[Check]:
-    """Check that there is a token for each git host that is configured, and say whether there is for the usual one."""
+async def check_git_hosts(system: SystemConfig, landing: Sequence[str] = ()) -> list[Check]:
+    """Check that there is a token for each git host that is configured, and say whether there is for the usual one.
+
+    ``landing`` are the generals that need one there: they push branches, or post reviews.
+    """
     credentials = system.git.settings().credentials
     usual = host_of(system.repos.base_url)
     found = []
@@ -230,15 +235,17 @@ async def check_git_hosts(system: SystemConfig) -> list[Check]:
             found.append(Check(f"git host {host}", "ok", f"its token comes from {lookup.source}"))
         elif credentials.expects(host):
             found.append(Check(f"git host {host}", "warning", "it has no token", lookup.advice))
+        elif landing and host == usual:
+            message = f"it has no token: what {' and '.join(sorted(landing))} did cannot be brought there"
+            found.append(Check(f"git host {host}", "warning", message, lookup.advice))
         else:
             message = f"it has no token, so only public repositories can be used ({lookup.advice})"
             found.append(Check(f"git host {host}", "ok", message))
     return found
 
 
-async def _check_generals(home: Home, system: SystemConfig) -> list[Check]:
+async def _check_generals(home: Home, system: SystemConfig, generals: Generals) -> list[Check]:
     engines = configured_engines(system)
-    generals = load_generals(home)
     found = []
     for name in sorted({*generals.by_name, *generals.broken}):
         problems = check_package(home.general(name), list(engines))
@@ -247,6 +254,30 @@ async def _check_generals(home: Home, system: SystemConfig) -> list[Check]:
             found.append(Check(f"general {name}", "ok", "its files are valid"))
     found += await check_engines(generals.on(runs_here(home)), engines)
     return found or [Check("generals", "warning", "no general is installed", "kingdom general install DIR")]
+
+
+def check_sources(home: Home, system: SystemConfig, generals: Generals) -> list[Check]:
+    """Check that what generals take from GitHub and Jira is watched. Files in the local folder may be anything."""
+    if system.machine is not None and system.machine.joined:
+        return []  # another machine watches
+    try:
+        config = load_sentinel(home)
+    except InvalidConfig:  # another check reports it
+        return []
+    if config.local is not None and config.local.enabled:
+        return []
+    watched = {"github": (config.github, config.webhooks.github), "jira": (config.jira, config.webhooks.jira)}
+    found = []
+    for source, (section, hook) in watched.items():
+        if hook is not None or (section is not None and section.enabled):
+            continue
+        for name, general in sorted(generals.by_name.items()):
+            types = [one.type for one in general.manifest.subscribes if one.type.startswith(f"{source}.")]
+            if types:
+                message = f"it takes {types[0]}, and nothing watches {source}"
+                hint = f"uncomment {source}: in config/{SENTINEL}, then: kingdom connect {source}"
+                found.append(Check(f"general {name}", "warning", message, hint))
+    return found
 
 
 async def check_engines(generals: Generals, engines: Mapping[str, Engine | InProcessEngine]) -> list[Check]:

@@ -117,6 +117,13 @@ class SharedQueues:
         return "\n".join(lines) + "\n"
 
 
+def check_repositories(names: Iterable[str]) -> None:
+    """Raise :class:`CannotInitHome` for a name that is not ``owner/name``."""
+    for name in names:
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+            raise CannotInitHome(f"{name!r:.100} is not a repository: write its owner and name, such as acme/shop")
+
+
 @dataclass(frozen=True, slots=True)
 class HomeChoices:
     """What a new home begins with. It is written into its commented files, where it can be changed later."""
@@ -133,9 +140,7 @@ class HomeChoices:
     """The database of a court on several machines."""
 
     def __post_init__(self) -> None:
-        for repo in self.repos:
-            if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
-                raise CannotInitHome(f"{repo!r:.100} is not a repository: write its owner and name, such as acme/shop")
+        check_repositories(self.repos)
 
     def applied_to(self, template: str, text: str) -> str:
         """Return the text of a configuration file with the choices in it."""

@@ -188,7 +188,7 @@ async def test_a_review_whose_answer_was_lost_is_not_posted_twice(
 
 
 async def test_a_review_that_may_not_be_posted_is_still_told_to_people(reviewer: Post, github: GitHubServer) -> None:
-    github.fail_next = [403]
+    github.refuse.append("/reviews")
     result = await review(reviewer)
     assert (result["status"], result["links"]) == ("success", [])
     assert "`ls.py:1`: major: hidden files are left out." in result["summary"]

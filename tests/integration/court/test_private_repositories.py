@@ -152,3 +152,9 @@ async def test_doctor_says_which_host_has_a_token(monkeypatch: pytest.MonkeyPatc
             "",
         ),
     }
+    (check,) = await check_git_hosts(SystemConfig(), ["gen-pr", "gen-issue"])
+    assert (check.level, check.message, check.hint) == (
+        "warning",
+        "it has no token: what gen-issue and gen-pr did cannot be brought there",
+        "set GITHUB_TOKEN, or log in with gh auth login",
+    )

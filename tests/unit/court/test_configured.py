@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kingdom.agents.sandbox.sandbox import Bubblewrap
 from kingdom.bus import Check
-from kingdom.court.doctor import check_config_files
+from kingdom.court.config import SystemConfig
+from kingdom.court.doctor import check_config_files, check_sources
 from kingdom.court.home import Home
+from kingdom.court.packages.installed import load_generals
 
 MANIFEST = "name: gen-pr\ndescription: For tests.\nengine: claude\nsubscribes: [github.pr.*]\n"
 
@@ -63,6 +66,31 @@ def test_secrets_that_are_not_here_are_told_by_their_names(home: Home) -> None:
     (check,) = found(home)["envoy.yaml"]
     assert check.level == "warning"
     assert "SLACK_BOT_TOKEN" in check.message
+
+
+def test_a_general_for_which_nothing_is_watched(home: Home) -> None:
+    (home.general("gen-pr") / "manifest.yaml").write_text(
+        MANIFEST.replace("[git", "[jira.ticket.assigned, test.x, git")
+    )
+
+    def sources(**system: Any) -> list[str]:
+        checks = check_sources(home, SystemConfig.model_validate(system), load_generals(home))
+        assert {(check.name, check.level) for check in checks} <= {("general gen-pr", "warning")}
+        return [f"{check.message}; {check.hint}" for check in checks]
+
+    hint = "uncomment {0}: in config/sentinel.yaml, then: kingdom connect {0}"
+    jira = f"it takes jira.ticket.assigned, and nothing watches jira; {hint.format('jira')}"
+    assert sources() == [f"it takes github.pr.*, and nothing watches github; {hint.format('github')}", jira]
+    assert sources(machine={"name": "b", "database": "postgresql://x/", "joined": True}) == []
+    write(home, "sentinel.yaml", "webhooks:\n  github: {}\n")
+    assert sources() == [jira]
+    for text in (
+        "local: {}\n",
+        "nonsense: 1\n",
+        "github: {}\njira: {url: https://x.atlassian.net, email: a@x.example}\n",
+    ):
+        write(home, "sentinel.yaml", text)
+        assert sources() == []
 
 
 def test_slack_without_anybody_who_is_heard(home: Home) -> None:

@@ -139,8 +139,20 @@ def _chosen(question: str, given: str | None, words: list[str], asks: bool) -> A
 
 
 def _asked_repos() -> tuple[str, ...]:
+    from kingdom.court.errors import CourtError
+    from kingdom.court.init_home import check_repositories
+
+    def checked(text: str) -> tuple[str, ...]:
+        names = tuple(text.replace(",", " ").split())
+        try:
+            check_repositories(names)
+        except CourtError as error:
+            raise click.UsageError(str(error)) from error
+        return names
+
     question = "Which GitHub repositories shall it watch, such as acme/shop? (several with spaces, Enter for none)"
-    return tuple(click.prompt(question, default="", show_default=False).split())
+    names: tuple[str, ...] = click.prompt(question, default="", show_default=False, value_proc=checked)
+    return names
 
 
 def _asked_generals() -> tuple[str, ...]:
