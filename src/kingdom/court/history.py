@@ -1,4 +1,7 @@
-"""The history of an event, a task or a message: everything that the files of a home say about it, in time order."""
+"""The history of an event, a task or a message: everything that the files of a home say about it, in time order.
+
+That of an issue, pull request or ticket is the history of all tasks about it, and of those that went on with them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from kingdom.base.files import read_json
 from kingdom.base.times import epoch_seconds
 from kingdom.court.budget import ledger_lines
 from kingdom.court.document_index import expand_ids, full_document, links_of, stub_document
-from kingdom.court.models import timestamp
+from kingdom.court.models import FOLLOW_UP_FIELD, subject_of, timestamp
+from kingdom.court.pull_requests import OpenedPullRequest
 from kingdom.court.questions import NEEDS_HUMAN, answers_in
 from kingdom.court.queues import EVENTS, MESSAGES, TASKS, all_documents
 from kingdom.court.soldiers import SoldierIndex
@@ -63,18 +67,20 @@ class HistoryLine:
 async def read_history(
     services: Services, start: str, indexes: Sequence[DocumentIndex] = (), roster: SoldierIndex | None = None
 ) -> list[HistoryLine]:
-    """Return the history of an id; an empty list when no file mentions it.
+    """Return the history of an id, or of a subject such as ``SHOP-7``; an empty list when no file mentions it.
 
-    With ``indexes`` of all queues and a ``roster``, not every file has to be read.
+    With ``indexes`` of all queues and a ``roster``, not every file has to be read, and only ids are known.
     """
+    starts = {start}
     known: list[tuple[StoredDocument, AbstractSet[str]]]
     if indexes:
         known = [
             (stub_document(entry, index.stream), entry.links) for index in indexes for entry in await index.newest()
         ]
     else:
-        known = [(stored, links_of(stored)) for stored in await all_documents(services)]
-    family = await asyncio.to_thread(_find_related, start, known, services.home.journal)
+        found = await all_documents(services)
+        known, starts = [(stored, links_of(stored)) for stored in found], _ids_about(start, found) or starts
+    family = await asyncio.to_thread(_find_related, starts, known, services.home.journal)
     if indexes:
         family.documents = [
             whole for one in family.documents if (whole := await full_document(services, one)) is not None
@@ -93,11 +99,25 @@ class _RelatedRecords:
     journal: list[dict[str, Any]] = field(default_factory=list)  # lines, in the order of the file
 
 
+def _ids_about(subject: str, documents: Sequence[StoredDocument]) -> set[str]:
+    """Return the ids of events and tasks about a subject, and of tasks that work in the workplaces of these."""
+    wanted = subject.casefold()
+    about = [one for one in documents if (subject_of(one.document) or "").casefold() == wanted]
+    works = {_work_id(one) for one in about if one.stream == TASKS}
+    return {one.id for one in about} | {one.id for one in documents if one.stream == TASKS and _work_id(one) in works}
+
+
+def _work_id(task: StoredDocument) -> str:
+    """Return the task whose workplace a task uses: itself, or the one that opened the pull request it goes on with."""
+    opened = OpenedPullRequest.from_document(task.document.get(FOLLOW_UP_FIELD))
+    return task.id if opened is None else opened.work_id
+
+
 def _find_related(
-    start: str, known: Sequence[tuple[StoredDocument, AbstractSet[str]]], journal: Path
+    starts: AbstractSet[str], known: Sequence[tuple[StoredDocument, AbstractSet[str]]], journal: Path
 ) -> _RelatedRecords:
-    """Follow all links from ``start``, in documents (``known``, with their links) and in the journal."""
-    ids, before = {start}, 0
+    """Follow all links from ``starts``, in documents (``known``, with their links) and in the journal."""
+    ids, before = set(starts), 0
     lines: list[dict[str, Any]] = []
     while len(ids) != before:
         before = len(ids)
@@ -247,7 +267,8 @@ def _describe_result(result: dict[str, Any]) -> str:
 def _describe_ledger_line(line: dict[str, Any]) -> str:
     tokens = line.get("tokens")
     total = tokens.get("total", 0) if isinstance(tokens, dict) else 0
-    cost = f", {line['cost_usd']} USD" if line.get("cost_usd") is not None else ""
+    spent = line.get("cost_usd")
+    cost = f", ${spent:.4f}" if isinstance(spent, (int, float)) else ""
     return f"{line.get('run_id')} used {total} tokens{cost}"
 
 

@@ -145,7 +145,7 @@ async def test_documents_files_and_journal_stand_in_the_order_in_which_things_ha
         "task.created",
         "event.dispatched",
         "task.started",
-        "soldier-1 used 12 tokens, 0.5 USD",
+        "soldier-1 used 12 tokens, $0.5000",
         "task-20260207-001 ended as success: fine",
         "task.completed",
         "msg-20260207-001 report: done",
@@ -170,3 +170,29 @@ async def test_what_was_put_aside_is_told_with_its_reason(services: Services) ->
     lines = await read_history(services, "evt-test-1")
     assert mentions(lines, "its priority is nonsense")
     assert lines[0].where.startswith("queue/events/invalid/")
+
+
+async def test_the_story_of_a_ticket_is_that_of_all_tasks_about_it_and_its_pull_request(services: Services) -> None:
+    events = [
+        event(1, "jira.ticket.assigned", key="SHOP-7"),
+        event(2, "jira.ticket.mentioned", key="SHOP-7"),
+        event(3, "jira.ticket.assigned", key="SHOP-70"),
+        event(4, "github.pr.commented", repo="acme/shop", pr_number=12),
+    ]
+    opened = {"url": "https://x.example/acme/shop/pull/12", "branch": "b", "general": "gen-test"}
+    tasks = [
+        task(1, "evt-test-1", key="SHOP-7"),
+        task(2, "evt-test-2", key="SHOP-7"),
+        task(3, "evt-test-3", key="SHOP-70"),
+        task(4, "evt-test-4", repo="acme/shop", pr_number=12),
+    ]
+    for number in (1, 3):
+        follow_up = {**opened, "task_id": tasks[0].id, "work_id": tasks[0].id}
+        tasks[number] = Task.model_validate({**tasks[number].document(), "follow_up": follow_up})
+    await put_documents(services.bus, [*events, *tasks, message(1, tasks[3].id)])
+    wanted = ["evt-test-1", "evt-test-2", "evt-test-4", tasks[0].id, tasks[1].id, tasks[3].id, "msg-20260207-001"]
+    for subject in ("SHOP-7", "shop-7", "acme/shop#12", "Acme/Shop#12"):
+        lines = await read_history(services, subject)
+        assert [name for name in wanted if not mentions(lines, name)] == [], subject
+        assert mentions(lines, "evt-test-3") == [], subject
+    assert await read_history(services, "SHOP-8") == []

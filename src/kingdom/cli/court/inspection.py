@@ -201,13 +201,14 @@ def doctor(home: Path | None, json: bool) -> None:
 
 
 @command()
-@argument("traced", metavar="ID", help="The id of an event, a task or a message.")
+@argument("traced", metavar="ID", help="The id of an event, task or message; or SHOP-7, acme/shop#12.")
 @home_option
 @json_option
 def trace(traced: str, home: Path | None, json: bool) -> None:
-    """Show the history of an event, a task or a message.
+    """Show the history of an event, task, message, issue or ticket.
 
-    The history is in time order, from all files that mention the id.
+    The history is in time order, from all files that mention the id. That of an issue, a pull request or a ticket is
+    the history of all tasks about it.
     """
     from kingdom.court.history import read_history
 
