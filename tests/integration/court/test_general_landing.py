@@ -167,7 +167,8 @@ async def test_a_review_is_posted_with_comments_on_its_lines_and_approves_nothin
     assert posted_review["event"] == "COMMENT"
     assert posted_review["body"].startswith("REQUEST CHANGES: ls forgets hidden files.")
     (comment,) = REVIEW["comments"]
-    assert posted_review["comments"] == [{**comment, "side": "RIGHT"}]
+    marked = f"{comment['body']}\n\n<!-- kingdom {result['task_id']} -->"
+    assert posted_review["comments"] == [{**comment, "body": marked, "side": "RIGHT"}]
     assert TOKEN not in str(fake(reviewer).orders)
 
 

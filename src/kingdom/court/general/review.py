@@ -43,8 +43,8 @@ async def post_review(
     try:
         if pull is None or not pull.head:
             raise LandingRefused("the task is about no pull request whose head is known", "see the event")
-        notes = tuple(LineNote(one.path, one.line, clean(one.body)) for one in comments_of(document))
-        mark = post_mark(result.task_id)
+        mark = post_mark(result.task_id)  # a webhook tells of each comment by itself
+        notes = tuple(LineNote(one.path, one.line, f"{clean(one.body)}\n\n{mark}") for one in comments_of(document))
         body = f"{clean(str(document.get('summary') or '')).strip()}\n\n{mark}"
         url = await _post(place, WantedReview(pull.number, pull.head, body, mark, notes))
     except (GitError, ValueError) as error:

@@ -237,6 +237,8 @@ class PendingEvents:
 
     def attach(self, subjects: AbstractSet[str], routing: RoutingTable) -> None:
         """Let what waits for these issues and tickets go on with the pull requests that were opened for them."""
+        if not subjects:
+            return
         waiting = [one for one in self._events.values() if one.subject in subjects and is_about_work(one.type)]
         for pending in waiting:
             self._forget(pending)
