@@ -115,6 +115,10 @@ class FakeGitHub(FakeServer):
         """Assign it to somebody."""
         return self.entry(number, "assigned", by, reason="assign", assignee={"login": to})
 
+    def unassign(self, number: int, of: str = ME, by: str = "grace") -> int:
+        """Take it from somebody."""
+        return self.entry(number, "unassigned", by, assignee={"login": of})
+
     def push(self, number: int, by: str = "grace", repo: str = REPO) -> str:
         """Push a commit to a pull request; returns its sha."""
         repo, sha = self._present(repo), f"{self._next():040x}"

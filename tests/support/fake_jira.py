@@ -47,10 +47,12 @@ class FakeJira(FakeServer):
             "comments": [],
         }
 
-    def change(self, key: str, field: str = "status", to: str = "Done", by: str = "acc-ann") -> str:
+    def change(self, key: str, field: str = "status", to: str | None = "Done", by: str = "acc-ann") -> str:
         """Change a field; returns the id of the entry."""
         identity = str(self._next())
-        issue, items = self.issues[key], [{"field": field, "from": None, "to": to, "fromString": "x", "toString": to}]
+        issue = self.issues[key]
+        before = issue.get("assignee") if field == "assignee" else None
+        items = [{"field": field, "from": before, "to": to, "fromString": "x", "toString": to}]
         issue["histories"].append({"id": identity, "at": self._clock(), "author": by, "items": items})
         issue["touched"].append(self._clock())
         if field == "assignee":

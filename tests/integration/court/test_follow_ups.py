@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kingdom.agents.port import Order, Outcome
+from kingdom.court.cancellations import cancel_requests
 from kingdom.court.general.landing import land_again
 from kingdom.court.loop import Services
 from kingdom.court.models import Task, timestamp
@@ -303,6 +304,104 @@ async def test_events_that_join_one_that_vanishes_are_given_back(realm: Realm) -
         await looks(king)
     (task,) = realm.tasks()
     assert (task.event_id, "further" in task.payload) == ("evt-github-3", False)
+
+
+# ── what ends work ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def ended(realm: Realm, event: int, kind: str, at: str = "2026-02-07T12:05:00Z", **payload: Any) -> None:
+    about = {"number": 5, "actor": "ann", **payload}
+    await realm.event(event, f"github.{kind}", repo="acme/app", payload=about, created_at=at)
+    await reign(realm)
+
+
+@pytest.fixture
+async def issue(realm: Realm) -> Realm:
+    """A general at work on issue 5, which ends with the issue."""
+    types = ["github.issue.assigned", "github.issue.mentioned", {"type": "github.pr.commented", "own": True}]
+    ends = ["github.issue.closed", "github.issue.unassigned", "github.pr.merged"]
+    realm.install("gen-fix", subscribes=types, cancel_on=ends)
+    payload = {"number": 5, "title": "Sort"}
+    await realm.event(1, "github.issue.assigned", repo="acme/app", payload=payload, created_at=NOON)
+    await reign(realm)
+    return realm
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [("closed", "was closed by ann"), ("unassigned", "was unassigned by ann"), ("labeled", None)]
+)
+async def test_a_task_that_waits_ends_with_its_issue(issue: Realm, kind: str, why: str | None) -> None:
+    await ended(issue, 2, f"issue.{kind}")
+    assert [task.status for task in issue.tasks()] == ([] if why else ["pending"])
+    if why is not None:
+        (task,) = issue.tasks("completed")
+        result = json.loads(issue.home.result(task.id).read_text())
+        assert (result["status"], result["error"]) == ("cancelled", f"acme/app#5 {why}")
+        assert f"gen-fix no longer works on acme/app#5 Sort\nacme/app#5 {why}" in issue.messages()[-1].content
+        assert issue.where("evt-github-1") == ("completed", "cancelled")
+    assert issue.where("evt-github-2") == ("completed", "completed")
+
+
+async def test_a_task_that_runs_is_cancelled_at_its_general(issue: Realm) -> None:
+    (delivery,) = await issue.bus.claim("tasks", worker="gen-fix", lease=60)
+    await ended(issue, 2, "issue.closed")
+    assert cancel_requests(issue.home, "gen-fix") == {delivery.event_id: "acme/app#5 was closed by ann"}
+
+
+async def test_a_question_ends_with_its_issue(issue: Realm) -> None:
+    await issue.work("gen-fix", status="needs_human", question={"text": "red or blue?"})
+    await reign(issue)
+    await ended(issue, 2, "issue.closed")
+    assert issue.where("evt-github-1") == ("completed", "cancelled")
+
+
+async def test_what_happened_before_and_waits_is_dropped_and_what_came_after_is_not(issue: Realm) -> None:
+    for event, minute in ((2, 4), (3, 6)):
+        payload = {"number": 5, **comment("And cp.")}
+        at = f"2026-02-07T12:0{minute}:00Z"
+        await issue.event(event, "github.issue.mentioned", repo="acme/app", payload=payload, created_at=at)
+    await ended(issue, 4, "issue.closed")
+    (task,) = issue.tasks()
+    assert task.event_id == "evt-github-3"
+    reasons = {data["event_id"]: data["reason"] for name, data in issue.journal() if name == "event.discarded"}
+    assert reasons["evt-github-2"] == "overtaken by github.issue.closed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("issue.closed", {"number": 6}),
+        ("issue.closed", {"at": "2026-02-07T11:59:00Z"}),
+        ("pr.merged", {}),
+        ("pr.closed", {}),
+    ],
+    ids=["another issue", "closed before", "of another kind", "not in the manifest"],
+)
+async def test_nothing_else_ends_it(issue: Realm, kind: str, more: dict[str, Any]) -> None:
+    await ended(issue, 2, kind, **more)
+    assert len(issue.tasks()) == 1
+
+
+async def test_a_review_ends_with_its_pull_request_and_a_mention_on_the_issue_does_not(issue: Realm) -> None:
+    await issue.work("gen-fix", pull_requests=[OPENED], work_id="task-20260207-001")
+    await reign(issue)
+    about = {"number": 12, "url": URL, **comment("Call it dump.")}
+    await issue.event(2, "github.pr.commented", repo="acme/app", payload=about, created_at=NOON)
+    await reign(issue)
+    assert [task.type for task in issue.tasks()] == ["github.pr.commented"]
+    await ended(issue, 3, "pr.merged", number=12, url=URL, state="merged")
+    assert issue.tasks() == []
+    await mentioned(issue, 4)
+    await reign(issue)
+    await ended(issue, 5, "pr.merged", number=12, url=URL, state="merged")
+    assert [task.type for task in issue.tasks()] == ["github.issue.mentioned"]
+
+
+async def test_somebody_who_may_not_use_the_court_ends_nothing(issue: Realm) -> None:
+    rules = {"default": "trusted", "rules": [{"source": "github", "users": ["ann"], "tier": "blocked"}]}
+    (issue.home.config / "trust.yaml").write_text(json.dumps(rules))
+    await ended(issue, 2, "issue.closed")
+    assert len(issue.tasks()) == 1
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -640,6 +739,36 @@ async def test_an_answer_is_posted_once_however_often_it_is_landed(post: Post, g
     opened = OpenedPullRequests(post.home).find(landed.url)
     assert opened is not None
     assert (opened.task_id, opened.work_id) == (second["task_id"], first["task_id"])
+
+
+async def test_what_was_merged_meanwhile_gets_another_pull_request(post: Post, github: GitHubServer) -> None:
+    first = await resolved(post)
+    work = commits("dump.py", "It is called dump now.")
+
+    def merged_meanwhile(order: Order, number: int) -> Outcome:
+        github.merge("acme/app", 1)
+        plain_git(github.bare("acme/app"), "update-ref", "-d", f"refs/heads/{BRANCH}")
+        return work(order, number)
+
+    fake(post).script = merged_meanwhile
+    second = await follow_up(post, first)
+    _, pull = github.pulls["acme/app"]
+    assert (second["links"], pull["head"]["ref"]) == ([pull["html_url"]], "kingdom/acme-app-1")
+    (comment,) = github.comments["acme/app", 1]
+    assert comment["body"].startswith(f"It is called dump now.\n\n{pull['html_url']}\n\n")
+
+
+async def test_an_answer_after_the_merge_opens_nothing(post: Post, github: GitHubServer) -> None:
+    first = await resolved(post)
+
+    def merged_meanwhile(order: Order, number: int) -> Outcome:
+        github.merge("acme/app", 1)
+        return Outcome("success", {"status": "success", "summary": "Because."})
+
+    fake(post).script = merged_meanwhile
+    second = await follow_up(post, first)
+    assert (second["links"], len(github.pulls["acme/app"])) == (first["links"], 1)
+    assert [one["body"].splitlines()[0] for one in github.comments["acme/app", 1]] == ["Because."]
 
 
 async def test_a_branch_that_is_gone_is_said(post: Post, github: GitHubServer) -> None:

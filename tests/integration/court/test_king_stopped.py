@@ -217,6 +217,30 @@ async def a_mention_waits_for_the_pull_request(play: Play) -> None:
     assert task.document()["follow_up"]["task_id"] == first.id
 
 
+async def an_issue_is_closed(play: Play) -> None:
+    play.realm.install("gen-fix", subscribes=["github.issue.assigned"], cancel_on=["github.issue.closed"])
+    for number, kind, issue in ((1, "assigned", 5), (2, "assigned", 5), (3, "assigned", 6), (4, "closed", 5)):
+        about: dict[str, Any] = {"repo": "acme/app", "payload": {"number": issue, "actor": "ann"}}
+        await play.realm.event(number, f"github.issue.{kind}", **about)
+        await play.reign()
+    (task,) = await play.realm.work("gen-fix")
+    assert task.event_id == "evt-github-3"
+
+
+async def an_issue_is_closed_while_its_task_runs(play: Play) -> None:
+    play.realm.install("gen-fix", subscribes=["github.issue.assigned"], cancel_on=["github.issue.closed"])
+    about: dict[str, Any] = {"repo": "acme/app", "payload": {"number": 5, "actor": "ann"}}
+    await play.realm.event(1, "github.issue.assigned", **about)
+    await play.reign()
+    (delivery,) = await play.realm.bus.claim("tasks", worker="gen-fix", lease=60)
+    await play.realm.event(2, "github.issue.closed", **about)
+    await play.reign()
+    assert cancel_requests(play.realm.home, "gen-fix") == {delivery.event_id: "acme/app#5 was closed by ann"}
+    drop_request(play.realm.home, "gen-fix", delivery.event_id)
+    play.realm.result(delivery.event_id, "gen-fix", status="cancelled", error="acme/app#5 was closed by ann")
+    await play.realm.bus.settle(done=[(delivery, "cancelled")])
+
+
 SCENES: list[Scene] = [
     an_event_is_done,
     a_question_is_answered_twice,
@@ -228,6 +252,8 @@ SCENES: list[Scene] = [
     a_review_comes_back,
     a_comment_answers,
     a_mention_waits_for_the_pull_request,
+    an_issue_is_closed,
+    an_issue_is_closed_while_its_task_runs,
 ]
 
 

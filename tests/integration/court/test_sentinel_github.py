@@ -59,6 +59,8 @@ async def test_each_thing_that_people_do_is_one_event_of_its_own_type(post: Post
         comment = github.comment(1)
         mention = github.comment(2, f"What do you think, @{ME}?")
         assigned = github.assign(2)
+        taken = github.unassign(2)
+        github.unassign(2, of="somebody")
         review = github.review(1, "changes_requested", "no", lines=("why?", "and this?"))
         sha = github.push(1)
         act(post)
@@ -77,6 +79,7 @@ async def test_each_thing_that_people_do_is_one_event_of_its_own_type(post: Post
         f"1-comment-{comment}": "github.pr.commented",
         f"2-comment-{mention}": "github.issue.mentioned",
         f"2-assigned-{assigned}": "github.issue.assigned",
+        f"2-unassigned-{taken}": "github.issue.unassigned",
         f"1-review-{review}": "github.pr.reviewed",
         merged: "github.pr.merged",
         closed: "github.issue.closed",

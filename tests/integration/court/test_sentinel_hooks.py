@@ -74,6 +74,7 @@ async def refusal(call: Awaitable[WebhookResult]) -> int | None:
             "pr.review_requested",
         ),
         ("assigned", {"assignee": {"login": "kingdom-bot"}}, {"assignee": {"login": "ann"}}, "pr.assigned"),
+        ("unassigned", {"assignee": {"login": "kingdom-bot"}}, {"assignee": {"login": "ann"}}, "pr.unassigned"),
     ],
 )
 async def test_two_acts_in_one_second_are_two_events(

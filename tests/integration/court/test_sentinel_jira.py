@@ -64,12 +64,20 @@ async def test_each_change_is_one_event_of_its_own_type(post: Post, jira: FakeJi
         mention = jira.comment("SHOP-1", "Hey", mention=ME)
         jira.change("SHOP-1", "Rank", "higher")
         jira.create("SHOP-2", assignee=ME)
-        for _ in range(4):
+        resolved = jira.change("SHOP-1", "resolution", "Done")
+        reopened = jira.change("SHOP-1", "resolution", None)
+        taken = jira.change("SHOP-1", "assignee", "acc-ann")
+        passed_on = jira.change("SHOP-1", "assignee", "acc-bob")
+        for _ in range(8):
             await look(post, watch)
     assert dict(zip(names(post), post.types(), strict=True)) == {
         "SHOP-1-created": "ticket.created",
         f"SHOP-1-change-{given}": "ticket.assigned",
         f"SHOP-1-change-{status}": "ticket.updated",
+        f"SHOP-1-change-{resolved}": "ticket.closed",
+        f"SHOP-1-change-{reopened}": "ticket.updated",
+        f"SHOP-1-change-{taken}": "ticket.unassigned",
+        f"SHOP-1-change-{passed_on}": "ticket.updated",
         f"SHOP-1-comment-{comment}": "ticket.commented",
         f"SHOP-1-comment-{mention}": "ticket.mentioned",
         "SHOP-2-created": "ticket.assigned",

@@ -71,6 +71,7 @@ def test_both_languages_say_everything() -> None:
 
     assert _TEXTS["en"].keys() == _TEXTS["ko"].keys()
     values = {"general": "{title}", "title": "{0} {", "deadline": "d", "default": "f", "user": "u"}
+    values |= {"subject": "s", "type": "t"}
     for locale in _TEXTS:
         for name in _TEXTS[locale]:
             assert render_text(locale, name, **values)

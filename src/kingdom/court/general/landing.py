@@ -1,7 +1,8 @@
 """Land what a soldier committed: push its branch and open a pull request.
 
 The soldier never has the token. Everything may be repeated: the branch is the same while it is at a commit of the
-soldier's, and its pull request is looked for before one is opened.
+soldier's, and its pull request is looked for before one is opened. What goes on with a pull request that was merged or
+closed meanwhile gets another one.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from kingdom.court.pull_requests import (
 from kingdom.gitops.commits import log
 from kingdom.gitops.errors import GitError, LandingRefused
 from kingdom.gitops.landing import contains, free_branch, push_branch, remote_branch
+from kingdom.gitops.names import pull_ref
 from kingdom.gitops.pull_requests import PullRequests, PullRequestTarget, WantedComment, WantedRequest
 from kingdom.gitops.remotes import is_outage
 
@@ -94,10 +96,10 @@ class TaskTexts:
         end = f"{closes}---\nTask `{self.task_id}` of {self.general}{about}{cost}."
         return f"{self._summary}\n\n{end}\n"
 
-    def comment(self) -> WantedComment:
+    def comment(self, *links: str) -> WantedComment:
         """The answer to what was said about the pull request."""
         mark = post_mark(self.task_id)
-        return WantedComment(f"{self._summary}\n\n{mark}", mark)
+        return WantedComment("\n\n".join([self._summary, *links, mark]), mark)
 
     @property
     def _summary(self) -> str:
@@ -225,8 +227,23 @@ async def land_task(tree: Worktree, plan: LandSection, texts: TaskTexts) -> Land
 
 
 async def _land(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTask | None:
-    if texts.follow_up is not None:
-        return await _land_follow_up(tree, plan, texts, texts.follow_up)
+    if texts.follow_up is None:
+        return await _open_pull_request(tree, plan, texts)
+    opened, requests = texts.follow_up, await _requests(tree)
+    if (await requests.find(opened.number)).state == "open":
+        landed = await _push_to(tree, opened)
+    elif await _has_all(tree, opened):
+        landed = LandedTask(opened.branch, 0, opened.url)
+    else:
+        landed = await _open_pull_request(tree, plan, texts) or LandedTask(opened.branch, 0, opened.url)
+    if plan.replies and not is_about_work(texts.task_type):
+        links = [landed.url] if landed.url and landed.url != opened.url else []
+        await requests.comment(opened.number, texts.comment(*links))
+    return landed
+
+
+async def _open_pull_request(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTask | None:
+    """Push a branch and open its pull request; return None if there are no commits."""
     clone, tip = tree.clone, await tree.tip()
     commits = [] if tip in (None, tree.base) else await log(clone, tree.base, str(tip))
     if tip is None or not commits:
@@ -234,20 +251,20 @@ async def _land(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTa
     base = plan.base or await clone.default_branch()
     if base is None:
         raise LandingRefused(f"{clone.url.text} has no default branch", "name the branch to merge into in land.base")
-    target = PullRequestTarget.of(clone.url) if plan.how == "pull-request" else None  # before anything is pushed
+    if plan.how == "pull-request":
+        PullRequestTarget.of(clone.url)  # refuses before anything is pushed
     branch, present = await free_branch(clone, clone.url, texts.branch, tip)
     if present != tip:
         await push_branch(clone, clone.url, tip, branch, present)
-    if target is None:
+    if plan.how != "pull-request":
         return LandedTask(branch, len(commits), None)
-    requests = await PullRequests.open(target, clone.git.access.credentials)
     wanted = WantedRequest(branch, base, texts.title(commits[-1].title), texts.body(), plan.draft)
-    found, _ = await requests.ensure(wanted)
+    found, _ = await (await _requests(tree)).ensure(wanted)
     return LandedTask(branch, len(commits), found.url)
 
 
-async def _land_follow_up(tree: Worktree, plan: LandSection, texts: TaskTexts, opened: OpenedPullRequest) -> LandedTask:
-    """Push what was added to the branch of the pull request, and answer there, unless it was said on its issue."""
+async def _push_to(tree: Worktree, opened: OpenedPullRequest) -> LandedTask:
+    """Push what was added to the branch of a pull request."""
     clone, tip, branch = tree.clone, await tree.tip(), opened.branch
     present = await remote_branch(clone, clone.url, branch)
     if tip is None or present is None:
@@ -258,8 +275,14 @@ async def _land_follow_up(tree: Worktree, plan: LandSection, texts: TaskTexts, o
             raise LandingRefused(f"the branch {branch} has commits of others", f"merge them in {tree.path} and commit")
         commits = len(await log(clone, present, tip))
         await push_branch(clone, clone.url, tip, branch, present)
-    if plan.replies and not is_about_work(texts.task_type):
-        target = PullRequestTarget.of(clone.url)
-        requests = await PullRequests.open(target, clone.git.access.credentials)
-        await requests.comment(opened.number, texts.comment())
     return LandedTask(branch, commits, opened.url)
+
+
+async def _has_all(tree: Worktree, opened: OpenedPullRequest) -> bool:
+    """Whether a pull request has all that is in a worktree, by its head as it was last fetched."""
+    head, tip = await tree.clone.commit_of(pull_ref(opened.number)), await tree.tip()
+    return tip is None or (head is not None and (head == tip or await tree.clone.is_ancestor(tip, head)))
+
+
+async def _requests(tree: Worktree) -> PullRequests:
+    return await PullRequests.open(PullRequestTarget.of(tree.clone.url), tree.clone.git.access.credentials)

@@ -162,6 +162,10 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "reminder": "{general} still waits for an answer about {title}",
         "cancelled": "{general} no longer works on {title}",
         "cancelled-by": "cancelled by {user}",
+        "closed": "{subject} was closed by {user}",
+        "merged": "{subject} was merged by {user}",
+        "unassigned": "{subject} was unassigned by {user}",
+        "overtaken": "{subject}: {type} by {user}",
     },
     "ko": {
         "started": "{general}: {title} 작업을 시작했습니다",
@@ -174,6 +178,10 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "reminder": "{general}: {title} 작업이 아직 답을 기다리고 있습니다",
         "cancelled": "{general}: {title} 작업이 취소되었습니다",
         "cancelled-by": "{user} 님이 취소했습니다",
+        "closed": "{user} 님이 {subject} 항목을 닫았습니다",
+        "merged": "{user} 님이 {subject} 항목을 병합했습니다",
+        "unassigned": "{user} 님이 {subject} 배정을 해제했습니다",
+        "overtaken": "{subject}: {user} 님의 {type}",
     },
 }
 
@@ -264,6 +272,13 @@ class MessageComposer:
     def cancelled(self, user: str) -> str:
         """Say who cancelled a task."""
         return render_text(self._locale, "cancelled-by", user=one_line(user))
+
+    def overtaken(self, event_type: str, subject: str, user: str) -> str:
+        """Say which event has ended a task."""
+        what = event_type.rpartition(".")[2]
+        known = what if what in ("closed", "merged", "unassigned") else "overtaken"
+        values = {"subject": one_line(subject), "user": one_line(user), "type": event_type}
+        return render_text(self._locale, known, **values)
 
     def _head(self, name: str, case: Case) -> str:
         return render_text(self._locale, name, general=case.general, title=case.title)

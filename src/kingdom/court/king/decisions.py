@@ -15,16 +15,19 @@ from pydantic import ValidationError
 from kingdom.agents.untrusted import cut_middle
 from kingdom.base.files import read_object, write_json
 from kingdom.base.text import storable
-from kingdom.base.times import utc_datetime
+from kingdom.base.times import epoch_seconds, utc_datetime
 from kingdom.court.errors import InvalidDocument
 from kingdom.court.king.admission import NotAdmitted
 from kingdom.court.king.cases import Case, title_of
 from kingdom.court.king.results import failed_result, king_result, read_result, resume_case
 from kingdom.court.models import DETECTED_BY, EVENT_FIELDS, Event, Task, comment_text, subject_of
+from kingdom.court.pull_requests import is_about_work
 from kingdom.court.queues import TASKS, parse_document
 from kingdom.journal.catalog import EventDispatched
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from kingdom.bus import Delivery
     from kingdom.court.king.admission import AdmittedEvent
     from kingdom.court.king.pending import PendingEvent
@@ -156,12 +159,43 @@ async def decide_cancel(state: KingState, pending: PendingEvent, user: str) -> E
     async def action(delivery: Delivery) -> None:
         state.plan.done[delivery.event_id] = None
         state.plan.note(EventDispatched(delivery.event_id, case.task, case.general))
-        if case.asked is None:
-            state.plan.cancels[case.task] = case.general, reason
-        elif state.cases.get(case.root) is case:  # no other event of this tick has ended it
-            state.end_case(case, king_result(state, case, "cancelled", reason), announced=False)
+        _cancel_begun(state, case, reason)
 
     return action
+
+
+async def cancel_overtaken(state: KingState, pending: PendingEvent, generals: AbstractSet[str]) -> None:
+    """End the tasks of some generals about what an event ended, such as a closed issue. May be repeated.
+
+    What was asked for on an issue outlives the pull request that it goes on with: then there is another one.
+    """
+    decision, about_work = state.trust.judge(pending.people), is_about_work(pending.type)
+    if decision.waits or decision.refused:
+        return
+    subjects = dict.fromkeys(one for one in (pending.subject, pending.led_to) if one is not None)
+    for case in [case for subject in subjects for case in state.cases.of_subject(subject)]:
+        if case.general not in generals or is_about_work(case.type) != about_work:
+            continue
+        if pending.at < await _caused_at(state, case):
+            continue
+        reason = state.composer.overtaken(pending.type, str(pending.subject), pending.author or pending.type)
+        if case.asked is not None or not await end_waiting_task(state, case, reason):
+            _cancel_begun(state, case, reason)
+
+
+async def _caused_at(state: KingState, case: Case) -> float:
+    """Return when the event of a case happened, 0 if that is not known: the king may have read it much later."""
+    document = await state.task_document(case.task) or {}
+    cause = document.get("event")
+    return epoch_seconds(cause.get("created_at") if isinstance(cause, dict) else None) or 0.0
+
+
+def _cancel_begun(state: KingState, case: Case, reason: str) -> None:
+    """Cancel a task that its general has, or end a case that waits for an answer."""
+    if case.asked is None:
+        state.plan.cancels[case.task] = case.general, reason
+    elif state.cases.get(case.root) is case:  # nothing else in this tick has ended it
+        state.end_case(case, king_result(state, case, "cancelled", reason), announced=False)
 
 
 async def end_waiting_task(state: KingState, case: Case, reason: str) -> bool:

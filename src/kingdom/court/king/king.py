@@ -18,6 +18,7 @@ from kingdom.court.king.admission import NotAdmitted
 from kingdom.court.king.decisions import (
     EventAction,
     answer_from_comment,
+    cancel_overtaken,
     decide_answer,
     decide_cancel,
     decide_retry,
@@ -183,8 +184,9 @@ class King:
             self._last_full_check = now
         if full_check or self._new_events:
             more = await self._read_events() or more
+        overtaken = await self._cancel_overtaken()
         state.admission.begin(state.generals, now)
-        actions = {**await self._decide_direct(), **self._decide_replies()}
+        actions = {**overtaken, **await self._decide_direct(), **self._decide_replies()}
         waits.append(self._schedules.start_due(state, now))
         chosen = state.admission.choose(self._pending.groups(), MAX_EVENTS_PER_TICK)
         joined = self._joining(chosen)
@@ -253,6 +255,16 @@ class King:
                 await self._recall()
                 await release_unknown_events(self._state, self._held)
                 self._new_events = True
+
+    async def _cancel_overtaken(self) -> dict[str, tuple[EventAction, str | None]]:
+        """End the tasks about what was closed or taken back, and discard what waits and happened before."""
+        actions: dict[str, tuple[EventAction, str | None]] = {}
+        for pending in self._pending.take_overtaking():
+            await cancel_overtaken(self._state, pending, self._routing.cancelled_by(pending.type))
+            for one in self._pending.overtaken(pending, self._routing):
+                self._pending.keep_from_dispatch(one.id)
+                actions[one.id] = discard_event(self._state, one, f"overtaken by {pending.type}"), None
+        return actions
 
     async def _decide_direct(self) -> dict[str, tuple[EventAction, str | None]]:
         actions: dict[str, tuple[EventAction, str | None]] = {}

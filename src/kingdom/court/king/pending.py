@@ -92,6 +92,9 @@ class RoutingTable:
         for name in generals.broken:
             entries += _read_broken_manifest(name, home.generals / name / MANIFEST_FILE, generals.problems)
         self._entries = sorted(entries, key=lambda entry: entry.rank)
+        self._cancelling = {
+            name: general.manifest.cancel_on for name, general in generals.by_name.items() if general.manifest.cancel_on
+        }
         self._known: dict[RoutedFields, Route | None] = {}
 
     def match(self, event: RoutedFields) -> Route | None:
@@ -101,6 +104,14 @@ class RoutingTable:
                 self._known.clear()
             self._known[event] = self._find(event)
         return self._known[event]
+
+    def may_cancel(self, event_type: str) -> bool:
+        """Whether an event ends tasks of some general."""
+        return bool(self._cancelling and self.cancelled_by(event_type))
+
+    def cancelled_by(self, event_type: str) -> set[str]:
+        """Return the generals whose tasks an event ends."""
+        return {name for name, types in self._cancelling.items() if any(type_matches(one, event_type) for one in types)}
 
     def why_not(self, event: RoutedFields) -> str:
         """Say why no general takes an event."""
@@ -175,7 +186,8 @@ class PendingEvent:
     led_to: str | None = None  # the subject of the pull request that was opened for this issue or ticket
     command: str | None = None  # answer, cancel or retry: a person's command to the king
     task: str | None = None  # the task that the command is about
-    said_at: float | None = None  # of an event with a comment, which may answer a question
+    at: float = 0.0
+    says: bool = False  # it has a comment, which may answer a question
     invalid: str | None = None  # why the document is not a valid event
 
     @property
@@ -209,6 +221,7 @@ class PendingEvents:
         self._last_position = 0
         self._saying: dict[str, dict[str, None]] = {}  # events with a comment, by their subject
         self._own: dict[str, dict[str, None]] = {}  # events about pull requests of the court, by their address
+        self._overtaking: list[PendingEvent] = []
         self.direct: dict[str, PendingEvent] = {}  # without a general: commands, invalid and unwanted events
 
     def __contains__(self, event_id: object) -> bool:
@@ -234,6 +247,20 @@ class PendingEvents:
             pending = _pending_event(envelope.payload, envelope.event_id, envelope.type, self._last_position)
             self._put(self._of_opened(pending))
             self._enqueue(self._events[pending.id], routing)
+            if routing.may_cancel(pending.type):
+                self._overtaking.append(self._events[pending.id])
+
+    def take_overtaking(self) -> list[PendingEvent]:
+        """Return the events that were read since the last call and may end tasks."""
+        found, self._overtaking = self._overtaking, []
+        return found
+
+    def overtaken(self, by: PendingEvent, routing: RoutingTable) -> list[PendingEvent]:
+        """Return what waits about the same thing, happened before, and is for a general whose tasks the event ends."""
+        generals = routing.cancelled_by(by.type)
+        groups = [group for group in self._groups.values() if group.general in generals]
+        found = [one for group in groups for one in group.events.values() if one.subject == by.subject is not None]
+        return [one for one in found if one.at <= by.at and not routing.may_cancel(one.type)]
 
     def attach(self, subjects: AbstractSet[str], routing: RoutingTable) -> None:
         """Let what waits for these issues and tickets go on with the pull requests that were opened for them."""
@@ -268,7 +295,7 @@ class PendingEvents:
                 del index[key]
 
     def _indexes_of(self, pending: PendingEvent) -> Iterator[tuple[dict[str, dict[str, None]], str]]:
-        if pending.said_at is not None:
+        if pending.says:
             yield from ((self._saying, one) for one in (pending.subject, pending.led_to) if one is not None)
         if pending.opened_by is not None and pending.pull_request is not None:
             yield self._own, pending.pull_request
@@ -296,8 +323,8 @@ class PendingEvents:
     def first_said(self, subject: str | None, general: str, since: float) -> PendingEvent | None:
         """Return the first event for a general with a comment on a subject, of those since a time."""
         found = [self._events[one] for one in self._saying.get(subject or "", ()) if one in self._group_of]
-        said = [one for one in found if self._group_of[one.id].general == general and (one.said_at or 0.0) >= since]
-        return min(said, key=lambda one: (one.said_at, one.position), default=None)
+        said = [one for one in found if self._group_of[one.id].general == general and one.at >= since]
+        return min(said, key=lambda one: (one.at, one.position), default=None)
 
     def keep_from_dispatch(self, event_id: str) -> None:
         """Take an event out of its group: it is an answer, and begins nothing new."""
@@ -312,6 +339,7 @@ class PendingEvents:
                 del group.events[event_id]
 
     def clear(self) -> None:
+        self._overtaking.clear()
         for event_id in list(self._events):
             self.remove(event_id)
 
@@ -359,5 +387,6 @@ def _pending_event(document: Any, event_id: str, event_type: str, position: int)
         pull_request=pull_request_of(event.type, event.payload),
         command=command,
         task=task if isinstance(task, str) else None,
-        said_at=event.created_at.timestamp() if comment_text(event.payload) else None,
+        at=event.created_at.timestamp(),
+        says=bool(comment_text(event.payload)),
     )

@@ -305,6 +305,8 @@ class Manifest(ConfigSection):
     retries: int = Field(default=2, ge=0, le=100)
     """How often a run that failed or timed out is retried."""
     subscribes: list[EventSubscription] = Field(default_factory=list)
+    cancel_on: list[Annotated[str, AfterValidator(_checked_type_pattern)]] = Field(default_factory=list, max_length=100)
+    """Events, such as ``github.issue.closed``, that end the task about the same pull request, issue or ticket."""
     order: int = 100
     """Which of several generals takes an event: the lowest order, then exact types before patterns, then by name."""
     schedules: list[Schedule] = Field(default_factory=list)

@@ -47,6 +47,7 @@ SOURCE_EVENT_TYPES: Final = (
         "github.pr.review_requested", "a review was requested from this account or one of its teams", "high"
     ),
     SourceEventType("github.pr.assigned", "the pull request was assigned to this account"),
+    SourceEventType("github.pr.unassigned", "this account was unassigned from the pull request"),
     SourceEventType(
         "github.pr.mentioned", "this account was mentioned in the description, a comment or a review", "high"
     ),
@@ -62,6 +63,7 @@ SOURCE_EVENT_TYPES: Final = (
     SourceEventType("github.pr.reopened", "reopened"),
     SourceEventType("github.issue.opened", "an issue was opened, without a request to this account"),
     SourceEventType("github.issue.assigned", "the issue was assigned to this account"),
+    SourceEventType("github.issue.unassigned", "this account was unassigned from the issue"),
     SourceEventType("github.issue.mentioned", "this account was mentioned in the description or a comment", "high"),
     SourceEventType("github.issue.commented", "a comment"),
     SourceEventType("github.issue.labeled", "a label was added"),
@@ -74,7 +76,11 @@ SOURCE_EVENT_TYPES: Final = (
     ),
     SourceEventType("jira.ticket.created", "a ticket was created, not assigned to this account"),
     SourceEventType("jira.ticket.assigned", "the ticket was assigned to this account"),
-    SourceEventType("jira.ticket.updated", "fields were changed; the payload lists each with its old and new value"),
+    SourceEventType("jira.ticket.unassigned", "the ticket was taken from this account; the payload lists the changes"),
+    SourceEventType("jira.ticket.closed", "the ticket got a resolution, such as Done; the payload lists the changes"),
+    SourceEventType(
+        "jira.ticket.updated", "other fields were changed; the payload lists each with its old and new value"
+    ),
     SourceEventType("jira.ticket.commented", "a comment"),
     SourceEventType("jira.ticket.mentioned", "this account was mentioned in a comment", "high"),
 )

@@ -28,7 +28,8 @@ _AUTHORED_ACTIONS: Final = ("mentioned", "commented", "reviewed", "opened")  # t
 _UNFILTERED_ENTRIES: Final = {"closed", "merged", "reopened", "ready_for_review", "labeled"}
 _PR_ONLY_ENTRIES: Final = {"merged", "ready_for_review"}
 GITHUB: Final = "github"
-_COLLABORATOR_ACTIONS: Final = ("review_requested", "assigned", "labeled", "merged")
+_ASSIGNMENTS: Final = ("assigned", "unassigned")
+_COLLABORATOR_ACTIONS: Final = ("review_requested", *_ASSIGNMENTS, "labeled", "merged")
 _WORD_BOUNDARY: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -126,11 +127,13 @@ def _entry_action(
         if not _is_request_to_us(entry, account) or _is_withdrawn(entry, entries):
             return None
         return GitHubAction("review_requested", f"request-{identity}", _actor(entry), at, _requested_reviewer(entry))
-    if kind == "assigned":
+    if kind in _ASSIGNMENTS:
         who = text_at(entry, "assignee", "login")
-        if not account.is_me(who):
-            return None
-        return GitHubAction("assigned", f"assigned-{identity}", _actor(entry), at, {"assignee": who})
+        return (
+            GitHubAction(kind, f"{kind}-{identity}", _actor(entry), at, {"assignee": who})
+            if account.is_me(who)
+            else None
+        )
     if kind in _UNFILTERED_ENTRIES and (is_pr or kind not in _PR_ONLY_ENTRIES):
         details = {"label": text_at(entry, "label", "name")} if kind == "labeled" else {}
         return GitHubAction(str(kind), f"{kind}-{identity}", _actor(entry), at, details)

@@ -105,8 +105,8 @@ def _lifecycle_action(
         wanted = account.is_team(team) if isinstance(team, dict) else account.is_me(reviewer)
         asked = reviewer or text_at(team, "slug")
         return action("review_requested", asked, reviewer=asked) if wanted else None
-    if what == "assigned":
-        return action("assigned", assignee, assignee=assignee) if account.is_me(assignee) else None
+    if what in ("assigned", "unassigned"):
+        return action(what, assignee, assignee=assignee) if account.is_me(assignee) else None
     if what == "opened":
         return _opening_action(payload, subject, account)
     if what == "synchronize":  # with the time: a head may return to an earlier commit

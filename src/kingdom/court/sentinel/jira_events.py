@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from kingdom.court.models import Event, timestamp
@@ -155,11 +155,20 @@ def _field_changes(issue: dict[str, Any], account: JiraAccount, ignored: frozens
         items = [item for item in _items(entry) if item.get("field") not in ignored]
         if not items or not entry.get("id"):
             continue
-        to_me = any(item.get("field") == "assignee" and item.get("to") == account.account_id for item in items)
         details = {"changes": [_changed_field(item) for item in items]}
         at = parse_epoch(entry.get("created"))
-        what = "assigned" if to_me else "updated"
+        what = _change_name(items, account)
         yield JiraChange(what, f"change-{entry['id']}", _person(entry.get("author")), at, details)
+
+
+def _change_name(items: Iterable[dict[str, Any]], account: JiraAccount) -> str:
+    """Return what people would call a change of fields. Who closes a ticket may unassign it at once, too."""
+    assignees = [item for item in items if item.get("field") == "assignee"]
+    if any(item.get("to") == account.account_id for item in assignees):
+        return "assigned"
+    if any(item.get("field") == "resolution" and item.get("to") for item in items):
+        return "closed"
+    return "unassigned" if any(item.get("from") == account.account_id for item in assignees) else "updated"
 
 
 def _comments(issue: dict[str, Any], account: JiraAccount) -> Iterator[JiraChange]:
