@@ -339,6 +339,8 @@ async def test_a_task_that_waits_ends_with_its_issue(issue: Realm, kind: str, wh
         assert (result["status"], result["error"]) == ("cancelled", f"acme/app#5 {why}")
         assert f"gen-fix no longer works on acme/app#5 Sort\nacme/app#5 {why}" in issue.messages()[-1].content
         assert issue.where("evt-github-1") == ("completed", "cancelled")
+        told = {"event_id": "evt-github-2", "task_id": task.id, "target_general": "gen-fix"}
+        assert ("event.dispatched", told) in issue.journal()
     assert issue.where("evt-github-2") == ("completed", "completed")
 
 
@@ -395,6 +397,18 @@ async def test_a_review_ends_with_its_pull_request_and_a_mention_on_the_issue_do
     await reign(issue)
     await ended(issue, 5, "pr.merged", number=12, url=URL, state="merged")
     assert [task.type for task in issue.tasks()] == ["github.issue.mentioned"]
+
+
+async def test_new_commits_replace_the_review_of_older_ones(realm: Realm) -> None:
+    realm.install("gen-pr", subscribes=["github.pr.opened", "github.pr.updated"], cancel_on=["github.pr.updated"])
+    for event, kind in enumerate(("opened", "updated", "updated", "updated"), 1):
+        at = f"2026-02-07T12:0{event}:00Z"
+        await realm.event(event, f"github.pr.{kind}", repo="acme/app", payload={"number": 7}, created_at=at)
+        if event in (1, 4):
+            await reign(realm)
+    (task,) = realm.tasks()
+    assert task.event_id == "evt-github-4"
+    assert [one.event_id for one in realm.tasks("completed")] == ["evt-github-1"]
 
 
 async def test_somebody_who_may_not_use_the_court_ends_nothing(issue: Realm) -> None:

@@ -151,10 +151,10 @@ async def decide_cancel(state: KingState, pending: PendingEvent, user: str) -> E
     reason = state.composer.cancelled(user)
     if case is None:
         if former := await _cancelled_general(state, pending):
-            return _dispatch_cancel(state, str(pending.task), former)  # this command was handled before a restart
+            return dispatch_cancel(state, str(pending.task), former)  # this command was handled before a restart
         return discard_event(state, pending, await _unknown_task_reason(state, pending, "has ended already"))
     if case.asked is None and await end_waiting_task(state, case, reason):
-        return _dispatch_cancel(state, case.task, case.general)
+        return dispatch_cancel(state, case.task, case.general)
 
     async def action(delivery: Delivery) -> None:
         state.plan.done[delivery.event_id] = None
@@ -164,14 +164,17 @@ async def decide_cancel(state: KingState, pending: PendingEvent, user: str) -> E
     return action
 
 
-async def cancel_overtaken(state: KingState, pending: PendingEvent, generals: AbstractSet[str]) -> None:
-    """End the tasks of some generals about what an event ended, such as a closed issue. May be repeated.
+async def cancel_overtaken(state: KingState, pending: PendingEvent, generals: AbstractSet[str]) -> list[Case]:
+    """End the tasks of some generals about what an event ended, such as a closed issue; return their cases.
+
+    May be repeated.
 
     What was asked for on an issue outlives the pull request that it goes on with: then there is another one.
     """
     decision, about_work = state.trust.judge(pending.people), is_about_work(pending.type)
+    ended: list[Case] = []
     if decision.waits or decision.refused:
-        return
+        return ended
     subjects = dict.fromkeys(one for one in (pending.subject, pending.led_to) if one is not None)
     for case in [case for subject in subjects for case in state.cases.of_subject(subject)]:
         if case.general not in generals or is_about_work(case.type) != about_work:
@@ -181,6 +184,8 @@ async def cancel_overtaken(state: KingState, pending: PendingEvent, generals: Ab
         reason = state.composer.overtaken(pending.type, str(pending.subject), pending.author or pending.type)
         if case.asked is not None or not await end_waiting_task(state, case, reason):
             _cancel_begun(state, case, reason)
+        ended.append(case)
+    return ended
 
 
 async def _caused_at(state: KingState, case: Case) -> float:
@@ -209,7 +214,9 @@ async def end_waiting_task(state: KingState, case: Case, reason: str) -> bool:
     return bool(claimed)
 
 
-def _dispatch_cancel(state: KingState, task_id: str, general: str) -> EventAction:
+def dispatch_cancel(state: KingState, task_id: str, general: str) -> EventAction:
+    """Complete an event that ended a task."""
+
     async def action(delivery: Delivery) -> None:
         state.plan.done[delivery.event_id] = None
         state.plan.note(EventDispatched(delivery.event_id, task_id, general))

@@ -23,6 +23,7 @@ from kingdom.court.king.decisions import (
     decide_cancel,
     decide_retry,
     discard_event,
+    dispatch_cancel,
     dispatch_event,
     join_event,
 )
@@ -186,7 +187,7 @@ class King:
             more = await self._read_events() or more
         overtaken = await self._cancel_overtaken()
         state.admission.begin(state.generals, now)
-        actions = {**overtaken, **await self._decide_direct(), **self._decide_replies()}
+        actions = {**await self._decide_direct(), **self._decide_replies(), **overtaken}
         waits.append(self._schedules.start_due(state, now))
         chosen = state.admission.choose(self._pending.groups(), MAX_EVENTS_PER_TICK)
         joined = self._joining(chosen)
@@ -260,7 +261,9 @@ class King:
         """End the tasks about what was closed or taken back, and discard what waits and happened before."""
         actions: dict[str, tuple[EventAction, str | None]] = {}
         for pending in self._pending.take_overtaking():
-            await cancel_overtaken(self._state, pending, self._routing.cancelled_by(pending.type))
+            ended = await cancel_overtaken(self._state, pending, self._routing.cancelled_by(pending.type))
+            if ended and pending.id in self._pending.direct:  # no general takes it
+                actions[pending.id] = dispatch_cancel(self._state, ended[0].task, ended[0].general), None
             for one in self._pending.overtaken(pending, self._routing):
                 self._pending.keep_from_dispatch(one.id)
                 actions[one.id] = discard_event(self._state, one, f"overtaken by {pending.type}"), None

@@ -256,11 +256,18 @@ class PendingEvents:
         return found
 
     def overtaken(self, by: PendingEvent, routing: RoutingTable) -> list[PendingEvent]:
-        """Return what waits about the same thing, happened before, and is for a general whose tasks the event ends."""
+        """Return what waits about the same thing, happened before, and is for a general whose tasks the event ends.
+
+        Other events that end tasks stay: such a general may have to clean up. Of several of a type the last one counts.
+        """
         generals = routing.cancelled_by(by.type)
         groups = [group for group in self._groups.values() if group.general in generals]
         found = [one for group in groups for one in group.events.values() if one.subject == by.subject is not None]
-        return [one for one in found if one.at <= by.at and not routing.may_cancel(one.type)]
+        return [
+            one
+            for one in found
+            if (one.at < by.at if one.type == by.type else one.at <= by.at and not routing.may_cancel(one.type))
+        ]
 
     def attach(self, subjects: AbstractSet[str], routing: RoutingTable) -> None:
         """Let what waits for these issues and tickets go on with the pull requests that were opened for them."""
