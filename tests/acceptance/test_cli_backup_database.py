@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from kingdom.court.database_backup import DatabaseBackupFailed, DatabaseSnapshot
 from kingdom.court.home import MARKER
 from kingdom.court.machines.registry import Registry
 from kingdom.court.queues import MESSAGES, declare_queues, open_queues
-from tests.support.command import kingdom
+from tests.support.command import Background, kingdom
 from tests.support.courts import Court, until
 from tests.support.postgres import create_schema, with_schema
 from tests.support.repositories import Remote
@@ -56,7 +55,7 @@ def query(url: str, statement: str) -> Any:
     return asyncio.run(run())
 
 
-def lose(court: Court, process: subprocess.Popen[str], url: str) -> None:
+def lose(court: Court, process: Background, url: str) -> None:
     """Kill the whole court at once; its disk and its database are lost."""
     court.lose(process)
     schema = split_url(url)[1]["schema"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_clis import installed
-from tests.support.command import COMMAND, environment, kingdom_tty, run_tty
+from tests.support.command import COMMAND, environment, kingdom, kingdom_tty, run_tty
 from tests.support.courts import Court, until
 
 SPY = """\
@@ -111,9 +111,7 @@ def test_where_nothing_can_confine_it_is_said_and_required_starts_no_soldier(cou
     without = {"PATH": str(programs), "KINGDOM_HOME": str(court.root), "KINGDOM_SANDBOX": "auto"}
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*COMMAND, *words], capture_output=True, text=True, env=environment(**without), timeout=90, check=False
-        )
+        return kingdom(*words, **without)
 
     why = "agents are not confined: there is no program bwrap on the PATH: install bubblewrap"
     assert why in run("doctor").stdout

@@ -54,9 +54,19 @@ gc.freeze()  # the collector of a fork would copy all this
 
 def run(folder: Path, working: str, arguments: list[str]) -> None:
     """Run a command whose output goes into two files."""
+    _begin(_new_file(folder / "out"), _new_file(folder / "err"), working, arguments)
+
+
+def run_apart(log: Path, working: str, arguments: list[str]) -> None:
+    """Run a command in a session of its own; what it prints is added to a file."""
+    os.setsid()
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    _begin(output, os.dup(output), working, arguments)
+
+
+def _begin(out: int, err: int, working: str, arguments: list[str]) -> None:
     os.chdir(working)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for number, source in ((0, nothing), (1, _file(folder / "out")), (2, _file(folder / "err"))):
+    for number, source in ((0, os.open(os.devnull, os.O_RDONLY)), (1, out), (2, err)):
         os.dup2(source, number)
         os.close(source)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as the process lives
@@ -68,5 +78,5 @@ def run(folder: Path, working: str, arguments: list[str]) -> None:
     main()
 
 
-def _file(path: Path) -> int:
+def _new_file(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)

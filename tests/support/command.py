@@ -7,16 +7,18 @@ import fcntl
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import tempfile
 import termios
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from tests.support import cli_process
-from tests.support.forking import fate
+from tests.support.forking import fate, forked
 
 COMMAND = (sys.executable, "-m", "kingdom")
 
@@ -44,6 +46,54 @@ def kingdom(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         code = fate(cli_process.run, folder, os.getcwd(), words, within=90, environment=environment(**extra))
         out, err = ((folder / part).read_bytes().decode() for part in ("out", "err"))
     return subprocess.CompletedProcess([*COMMAND, *words], code, out, err)
+
+
+class Background:
+    """The command in the background, in a session of its own, and what tests need of ``subprocess.Popen``.
+
+    What it prints is added to ``log``. Where the block ends, it is waited for.
+    """
+
+    def __init__(self, log: Path, *arguments: str, **extra: str) -> None:
+        given = (log.absolute(), os.getcwd(), list(arguments))
+        self._process = forked(cli_process.run_apart, *given, environment=environment(**extra))
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+        self.returncode: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.wait()
+        self._process.close()
+
+    def poll(self) -> int | None:
+        """Its exit code, when it has ended; that of a signal is negative."""
+        if self.returncode is None:
+            self.returncode = self._process.exitcode
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, when it has ended."""
+        if self.returncode is None:
+            self._process.join(timeout)
+        code = self.poll()
+        if code is None:
+            raise TimeoutError(f"process {self.pid} has not ended after {timeout} s")
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it without warning."""
+        self.send_signal(signal.SIGKILL)
 
 
 def kingdom_json(*arguments: str) -> Any:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kingdom.cli.app import run
-from tests.support.command import COMMAND, environment, kingdom
+from tests.support.command import COMMAND, Background, kingdom
 
 PATIENCE = 60.0  # seconds; what is waited for comes far sooner, unless the machine is busy
 
@@ -94,19 +94,9 @@ class Court:
         return str(self.ask("emit", kind, "--payload", json.dumps(payload or {}))["id"])
 
     @contextlib.contextmanager
-    def up(self, *options: str) -> Iterator[subprocess.Popen[str]]:
+    def up(self, *options: str) -> Iterator[Background]:
         """``kingdom up`` in the background; afterwards it is stopped, and must have left nothing."""
-        log = (self.root / "up.txt").open("a")
-        with subprocess.Popen(
-            [*COMMAND, "up", *options],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            text=True,
-            env=environment(KINGDOM_HOME=str(self.root)),
-            start_new_session=True,
-        ) as process:
-            log.close()
+        with Background(self.root / "up.txt", "up", *options, KINGDOM_HOME=str(self.root)) as process:
             try:
                 yield process
             finally:
@@ -136,7 +126,7 @@ class Court:
             return (self.root / "logs" / "console.log").read_text()
         return ""
 
-    def lose(self, process: subprocess.Popen[str]) -> None:
+    def lose(self, process: Background) -> None:
         """Kill the whole court with its soldiers at once; its disk is lost."""
         identities = [json.loads(path.read_text()) for path in self.root.glob("state/soldiers/*/identity.json")]
         soldiers = [one[name] for one in identities for name in ("shim_pid", "pid")]
