@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import COMMAND, environment, kingdom
+from tests.support.command import Background, kingdom
 from tests.support.courts import Court, until
 from tests.support.repositories import plain_git
 
@@ -93,9 +92,7 @@ def test_a_backup_that_is_killed_leaves_the_court_at_work_and_no_file(court: Cou
     file = tmp_path / "court.tar.gz"
     with court.up():
         court.wait_for_roles("king", "gen-test")
-        with subprocess.Popen(
-            [*COMMAND, "backup", str(file)], env=environment(KINGDOM_HOME=str(court.root)), start_new_session=True
-        ) as making:
+        with Background(tmp_path / "said.txt", "backup", str(file), KINGDOM_HOME=str(court.root)) as making:
             until(lambda: list(court.root.glob(".backup-*/logs")), "the files being taken")
             making.kill()
         assert not file.exists()

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.agent_clis import installed
-from tests.support.command import COMMAND, environment, kingdom, kingdom_tty
+from tests.support.command import Background, kingdom, kingdom_tty
 from tests.support.model_servers import MessagesServer, Say, Use
 from tests.support.repositories import Remote, plain_git
 from tests.support.workshop import NO_NETWORK
@@ -154,12 +153,9 @@ def test_the_result_is_landed_as_the_command_or_the_person_says(shop: Shop) -> N
 
 
 @contextlib.contextmanager
-def begun(*words: str) -> Iterator[subprocess.Popen[str]]:
+def begun(*words: str) -> Iterator[Background]:
     """The command in the background, killed in the end if it still runs."""
-    command = [*COMMAND, *words]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(), start_new_session=True
-    )
+    process = Background(None, *words)
     try:
         yield process
     finally:
@@ -168,7 +164,7 @@ def begun(*words: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def interrupted(process: subprocess.Popen[str], after: str) -> str:
+def interrupted(process: Background, after: str) -> str:
     """What a process says after Ctrl-C, which it gets when it has said something."""
     line_with(process, after)
     process.send_signal(signal.SIGINT)
@@ -176,8 +172,7 @@ def interrupted(process: subprocess.Popen[str], after: str) -> str:
     return said
 
 
-def line_with(process: subprocess.Popen[str], words: str) -> str:
-    assert process.stdout is not None
+def line_with(process: Background, words: str) -> str:
     while words not in (line := process.stdout.readline()):
         assert line, "it ended"
     return line

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -20,7 +19,7 @@ from kingdom.cli.app import run
 from kingdom.cli.session import open_workflow_store
 from kingdom.cli.workflow.watch import WorkflowFrame, watch_frames
 from kingdom.workflow.home import WorkflowHome
-from tests.support.command import COMMAND, environment, kingdom, kingdom_tty
+from tests.support.command import Background, kingdom, kingdom_tty
 from tests.support.repositories import Remote, plain_git
 
 TEMPLATE = """
@@ -64,7 +63,7 @@ class Desk:
         self.home.mkdir()
         self.remote = Remote(folder / "app")
         self.remote.commit({"README.md": "hello\n"})
-        self.processes: list[subprocess.Popen[str]] = []
+        self.processes: list[Background] = []
 
     def template(self, name: str = "small.yaml", *, pause: bool = False, **steps: list[Any]) -> str:
         """A file of the template; ``steps`` replace what the agent does, as ``build_write``."""
@@ -94,17 +93,9 @@ class Desk:
     def lines(self, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.run(*arguments, "--json", code=code).splitlines()]
 
-    def begin(self, *arguments: str) -> subprocess.Popen[str]:
+    def begin(self, *arguments: str) -> Background:
         """The command in the background."""
-        process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment(KINGDOM_HOME=str(self.home)),
-            start_new_session=True,
-        )
+        process = Background(None, *arguments, KINGDOM_HOME=str(self.home))
         self.processes.append(process)
         return process
 
@@ -119,9 +110,8 @@ class Desk:
         return self.json("workflow", "show", workflow)
 
 
-def line_with(process: subprocess.Popen[str], words: str) -> str:
+def line_with(process: Background, words: str) -> str:
     """Wait until a process says something."""
-    assert process.stdout is not None
     said = []
     for line in process.stdout:
         said.append(line)

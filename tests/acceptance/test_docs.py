@@ -19,6 +19,7 @@ import pytest
 
 import kingdom.bus
 from kingdom.cli.commands import load_all
+from tests.support.command import script
 from tests.support.pages import PAGES, ROOT, Block, anchors, blocks, headings, links, name_of
 from tests.support.reader import DATABASE, Reader
 
@@ -233,8 +234,7 @@ def test_pages_name_no_place_of_the_machine_they_were_written_on() -> None:
 
 
 def test_the_command_line_reference_is_the_one_the_program_gives() -> None:
-    script = ROOT / "scripts" / "cli-reference"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60, check=False)
+    done = script(ROOT / "scripts" / "cli-reference", "--check", cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

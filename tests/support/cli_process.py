@@ -5,11 +5,14 @@ Importing this module imports all that; it is for the process that is forked.
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import io
 import os
 import pkgutil
+import runpy
 import sys
+import termios
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -57,25 +60,39 @@ def run(folder: Path, working: str, arguments: list[str]) -> None:
     _begin(_new_file(folder / "out"), _new_file(folder / "err"), working, arguments)
 
 
-def run_apart(log: Path, working: str, arguments: list[str]) -> None:
-    """Run a command in a session of its own; what it prints is added to a file."""
+def run_apart(output: int, working: str, arguments: list[str]) -> None:
+    """Run a command in a session of its own, on a terminal if that is where it is to print."""
     os.setsid()
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    _begin(output, os.dup(output), working, arguments)
+    terminal = os.isatty(output)
+    if terminal:
+        fcntl.ioctl(output, termios.TIOCSCTTY, 0)
+    _begin(output, os.dup(output), working, arguments, os.dup(output) if terminal else None)
 
 
-def _begin(out: int, err: int, working: str, arguments: list[str]) -> None:
+def run_script(folder: Path, working: str, script: str, arguments: list[str]) -> None:
+    """Run a Python script whose output goes into two files."""
+    _stream(_new_file(folder / "out"), _new_file(folder / "err"), working, None)
+    sys.argv = [script, *arguments]
+    runpy.run_path(script, run_name="__main__")
+
+
+def _begin(out: int, err: int, working: str, arguments: list[str], typed: int | None = None) -> None:
+    _stream(out, err, working, typed)
+    sys.argv = ["kingdom", *arguments]
+    main()
+
+
+def _stream(out: int, err: int, working: str, typed: int | None) -> None:
     os.chdir(working)
-    for number, source in ((0, os.open(os.devnull, os.O_RDONLY)), (1, out), (2, err)):
+    for number, source in ((0, os.open(os.devnull, os.O_RDONLY) if typed is None else typed), (1, out), (2, err)):
         os.dup2(source, number)
         os.close(source)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as the process lives
-    sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), encoding="utf-8")  # noqa: SIM115
+    lines = os.isatty(1)
+    sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), encoding="utf-8", line_buffering=lines)  # noqa: SIM115
     sys.stderr = io.TextIOWrapper(  # as Python makes it
         open(2, "wb", closefd=False), encoding="utf-8", errors="backslashreplace", line_buffering=True  # noqa: SIM115
     )  # fmt: skip
-    sys.argv = ["kingdom", *arguments]
-    main()
 
 
 def _new_file(path: Path) -> int:

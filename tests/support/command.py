@@ -15,10 +15,10 @@ import termios
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from tests.support import cli_process
-from tests.support.forking import fate, forked
+from tests.support.forking import Given, fate, forked
 
 COMMAND = (sys.executable, "-m", "kingdom")
 
@@ -51,15 +51,32 @@ def kingdom(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
 class Background:
     """The command in the background, in a session of its own, and what tests need of ``subprocess.Popen``.
 
-    What it prints is added to ``log``. Where the block ends, it is waited for.
+    What it prints is added to ``log``, a path or an open file; without one it is read from ``stdout``. An open file may
+    be a terminal, then it reads from there. Where the block ends, it is waited for.
     """
 
-    def __init__(self, log: Path, *arguments: str, **extra: str) -> None:
-        given = (log.absolute(), os.getcwd(), list(arguments))
-        self._process = forked(cli_process.run_apart, *given, environment=environment(**extra))
+    def __init__(self, log: Path | int | None, *arguments: str, **extra: str) -> None:
+        self._read: TextIO | None = None
+        if log is None:
+            reading, output = os.pipe()
+            self._read = open(reading, encoding="utf-8")  # noqa: SIM115 - closed where the block ends
+        else:
+            output = log if isinstance(log, int) else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            given = (Given(output), os.getcwd(), list(arguments))
+            self._process = forked(cli_process.run_apart, *given, environment=environment(**extra))
+        finally:
+            if output != log:
+                os.close(output)
         assert self._process.pid is not None
         self.pid = self._process.pid
         self.returncode: int | None = None
+
+    @property
+    def stdout(self) -> TextIO:
+        """What it prints, on stderr too."""
+        assert self._read is not None, "it prints elsewhere"
+        return self._read
 
     def __enter__(self) -> Self:
         return self
@@ -67,8 +84,17 @@ class Background:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._read is not None:
+            self._read.close()
         self.wait()
         self._process.close()
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        """The rest of what it prints, when it has ended."""
+        said = "" if self.stdout.closed else self.stdout.read()
+        self.stdout.close()
+        self.wait(timeout)
+        return said, None
 
     def poll(self) -> int | None:
         """Its exit code, when it has ended; that of a signal is negative."""
@@ -96,6 +122,15 @@ class Background:
         self.send_signal(signal.SIGKILL)
 
 
+def script(path: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a Python script of this repository, as :func:`kingdom` runs a command."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, words = Path(name), list(arguments)
+        code = fate(cli_process.run_script, folder, str(cwd), str(path), words, within=90, environment=environment())
+        out, err = ((folder / part).read_bytes().decode() for part in ("out", "err"))
+    return subprocess.CompletedProcess([str(path), *words], code, out, err)
+
+
 def kingdom_json(*arguments: str) -> Any:
     """Run a command that must succeed, and return its JSON document."""
     result = kingdom(*arguments, "--json")
@@ -105,7 +140,12 @@ def kingdom_json(*arguments: str) -> Any:
 
 def kingdom_tty(*arguments: str, answer: str = "", **extra: str) -> tuple[int, str]:
     """Run the command on a terminal of its own, typing ``answer``; return its exit code and what was on the screen."""
-    return run_tty([*COMMAND, *arguments], answer, **extra)
+    master, slave = pty.openpty()
+    with Background(slave, *arguments, TERM="xterm-256color", COLUMNS="140", **extra) as process:
+        os.close(slave)
+        screen = _seen(master, answer)
+        code = process.wait(timeout=60)
+    return code, screen
 
 
 def run_tty(argv: Sequence[str], answer: str = "", after: Sequence[str] = (), **extra: str) -> tuple[int, str]:
@@ -121,16 +161,22 @@ def run_tty(argv: Sequence[str], answer: str = "", after: Sequence[str] = (), **
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     ) as process:
         os.close(slave)
-        screen = bytearray()
-        typed = False
-        with contextlib.suppress(OSError):  # how Linux says that the other end of a terminal is gone
-            while True:
-                if not typed and (not after or any(text.encode() in screen for text in after)):
-                    os.write(master, answer.encode())
-                    typed = True
-                if not (chunk := os.read(master, 65536)):
-                    break
-                screen += chunk
-        os.close(master)
+        screen = _seen(master, answer, after)
         code = process.wait(timeout=60)
-    return code, screen.decode(errors="replace")
+    return code, screen
+
+
+def _seen(master: int, answer: str, after: Sequence[str] = ()) -> str:
+    """What is on a terminal until nobody has it; ``answer`` is typed when one of ``after``, if any, is there."""
+    screen = bytearray()
+    typed = False
+    with contextlib.suppress(OSError):  # how Linux says that the other end of a terminal is gone
+        while True:
+            if not typed and (not after or any(text.encode() in screen for text in after)):
+                os.write(master, answer.encode())
+                typed = True
+            if not (chunk := os.read(master, 65536)):
+                break
+            screen += chunk
+    os.close(master)
+    return screen.decode(errors="replace")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Mapping
+from multiprocessing import reduction
 from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -26,6 +27,20 @@ _processes.set_forkserver_preload(
         "tests.support.relay_victim",
     ]
 )
+
+
+class Given:
+    """An open file that a forked process gets, too: an argument here, there a number of its own."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __reduce__(self) -> tuple[Callable[..., int], tuple[object]]:
+        return _given, (reduction.DupFd(self._number),)
+
+
+def _given(sent: Any) -> int:
+    return int(sent.detach())
 
 
 def forked(

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import pty
-import subprocess
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from kingdom.court.loop import Services, run_role
 from kingdom.court.models import Message
 from kingdom.court.queues import put_documents
 from kingdom.journal import rotate_to_old
-from tests.support.command import COMMAND, environment
+from tests.support.command import Background
 
 
 class Died(BaseException):
@@ -222,14 +222,7 @@ def test_what_others_wrote_cannot_look_like_the_end_of_a_message_or_steer_a_term
 async def test_answers_can_be_typed_in_front_of_the_envoy(services: Services) -> None:
     await put_documents(services.bus, [message(1, "Which one?", type="human_input_request", choices=["a", "b"])])
     master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, "role", "envoy", "--home", str(services.home.root)],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env=environment(),
-        start_new_session=True,
-    )
+    process = Background(slave, "role", "envoy", "--home", str(services.home.root))
     os.close(slave)
     try:
         screen = await asyncio.to_thread(_read_until, master, "-- msg-20260207-001")
@@ -239,7 +232,7 @@ async def test_answers_can_be_typed_in_front_of_the_envoy(services: Services) ->
         screen = await asyncio.to_thread(_read_until, master, "sent as evt-")
         assert "type the task id and the answer" in screen
     finally:
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(process.wait, 30)
         os.close(master)
     assert process.returncode == 0

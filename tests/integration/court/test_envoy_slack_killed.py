@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from kingdom.court.home import MARKER, Home
 from kingdom.court.loop import Services
 from kingdom.court.models import Message, timestamp
 from kingdom.court.queues import put_documents
-from tests.support.command import COMMAND, environment
+from tests.support.command import Background
 from tests.support.fake_slack import ANN, APP_TOKEN, BOT_TOKEN, CHANNEL, DIRECT, FakeSlack
 
 
@@ -35,8 +34,7 @@ class Stage:
     def envoy(self) -> Any:
         """The process; it is killed in the end, whatever it does."""
         tokens = {"SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN, "NO_PROXY": "127.0.0.1"}
-        command = [*COMMAND, "role", "envoy", "--home", str(self.home.root)]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment(**tokens), start_new_session=True)
+        process = Background(self.home.root / "envoy.txt", "role", "envoy", "--home", str(self.home.root), **tokens)
         try:
             yield process
         finally:

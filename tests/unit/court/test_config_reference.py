@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from pydantic import BaseModel
 
@@ -13,14 +10,14 @@ from kingdom.court.config import SystemConfig
 from kingdom.court.envoy.config import EnvoyConfig
 from kingdom.court.packages.manifest import Manifest
 from kingdom.court.sentinel.config import SentinelConfig
+from tests.support.command import script
 from tests.support.pages import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
 
 
 def test_the_pages_are_those_the_models_give() -> None:
-    script = ROOT / "scripts" / "config-reference"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60, check=False)
+    done = script(ROOT / "scripts" / "config-reference", "--check", cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from kingdom.court.schemas import SCHEMAS, schema, schema_files
+from tests.support.command import script
 from tests.support.pages import ROOT
 
 FOLDER = ROOT / "schemas"
@@ -26,8 +25,7 @@ def test_the_file_is_what_the_model_gives(name: str) -> None:
 
 
 def test_the_script_agrees() -> None:
-    script = ROOT / "scripts" / "export-schemas"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60, check=False)
+    done = script(ROOT / "scripts" / "export-schemas", "--check", cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 
 import pytest
 
 from kingdom.journal import CATALOG
 from kingdom.journal.errors import unavailable
+from tests.support.command import script
 from tests.support.pages import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "internal-events.md"
 
 
 def test_the_page_is_the_one_the_catalog_gives() -> None:
-    script = ROOT / "scripts" / "journal-reference"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60, check=False)
+    done = script(ROOT / "scripts" / "journal-reference", "--check", cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

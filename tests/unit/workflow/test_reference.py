@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import fields
 
 import pytest
 
 from kingdom.workflow.domain.events import CATALOG, UI_ONLY
 from kingdom.workflow.handlers import HANDLERS
+from tests.support.command import script
 from tests.support.pages import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "workflow-events.md"
 
 
 def test_the_page_is_the_one_the_code_gives() -> None:
-    script = ROOT / "scripts" / "workflow-reference"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60, check=False)
+    done = script(ROOT / "scripts" / "workflow-reference", "--check", cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
