@@ -28,6 +28,8 @@ from kingdom.base.locks import exclusive
 ROOT = Path(__file__).resolve().parents[2]
 _JAVA = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
 _START_SECONDS = 60.0
+# A broker that is alone all the time need not tell itself several times a second that it is there.
+_PATIENT = "broker.heartbeat.interval.ms=2000\nbroker.session.timeout.ms=9000\nmetadata.max.idle.interval.ms=10000\n"
 # Below those that kernels give to outgoing connections: any connection could take one of these before a broker has it.
 _PORTS = range(16_384, 32_768)
 # An ApiVersions request of version 0 in its frame: a broker that answers it takes others too.
@@ -238,7 +240,7 @@ def shared_broker(folder: Path) -> Iterator[str]:
     users.mkdir(exist_ok=True)
     with exclusive(folder / "lock"):
         if not address.exists():
-            broker = KafkaBroker(folder / "broker")
+            broker = KafkaBroker(folder / "broker", _PATIENT)
             broker.start()
             address.write_text(f"{broker.servers} {broker.leave()}")
         own.touch()
