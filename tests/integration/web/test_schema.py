@@ -51,7 +51,7 @@ CHECKS = [
 ]
 # Requests to each operation: in `make walks` 200, of which 40 are wrong (they take twice as long to make up). Where all
 # valid requests are the same, 20.
-VALID, WRONG, SAME = (3, 2, 1) if FACTOR == 1 else (160, 40, 20)
+VALID, WRONG, SAME = (2, 1, 1) if FACTOR == 1 else (160, 40, 20)
 # Making up a plan takes up to a second each; three operations take the same one, the fourth changes of one.
 PLANS = {"createTemplate", "updateTemplate", "convertTemplate", "modifyWorkflow"}
 # They take nothing that could be wrong. The fixture checks this list against the document.
