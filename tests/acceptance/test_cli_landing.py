@@ -144,6 +144,7 @@ def test_a_finished_workflow_becomes_a_pull_request_and_more_works_go_to_the_sam
     assert "WorkflowLanded" in desk.run("workflow", "log", name)
 
 
+@pytest.mark.walk
 def test_a_template_that_says_so_lands_by_itself_and_the_link_is_shown(desk: Desk) -> None:
     desk.finished("land: {how: pull-request, squash: all, draft: true, title: 'ls: {{ issue.key }}'}")
     (pull,) = desk.github.pulls["acme/app"]
@@ -152,6 +153,7 @@ def test_a_template_that_says_so_lands_by_itself_and_the_link_is_shown(desk: Des
     assert desk.log("kingdom/APP-1-add-json") == ["ls: APP-1"]
 
 
+@pytest.mark.walk
 def test_a_text_that_a_person_changed_is_left_alone(desk: Desk) -> None:
     name = desk.finished()
     desk.run("workflow", "land", name)
@@ -182,6 +184,7 @@ def test_a_kill_between_the_push_and_the_pull_request_leaves_one_of_each(desk: D
     assert desk.json("workflow", "show", name)["landings"][0]["error"] is None
 
 
+@pytest.mark.walk
 def test_a_branch_of_somebody_else_is_not_touched(desk: Desk) -> None:
     theirs = desk.github.commit("acme/app", {"x": "1"}, branch="kingdom/APP-1-add-json")
     name = desk.finished()
@@ -253,7 +256,7 @@ def test_conflicts_go_to_the_agent_if_one_wants(desk: Desk) -> None:
     ("grant", "token", "words"),
     [
         ({"acme__app": False}, TOKEN, "refused the variable ROBOT_TOKEN"),
-        ({}, "wrong", "refused the variable ROBOT_TOKEN"),
+        pytest.param({}, "wrong", "refused the variable ROBOT_TOKEN", marks=pytest.mark.walk),
         ({}, "", "set the variable ROBOT_TOKEN"),
     ],
 )
@@ -268,6 +271,7 @@ def test_no_rights_are_said_with_what_to_do(
     assert desk.github.pulls == {}
 
 
+@pytest.mark.walk
 def test_a_protected_branch_is_said_with_what_to_do(desk: Desk) -> None:
     desk.github.protect("acme/app", "release")
     name = desk.finished()

@@ -142,6 +142,7 @@ def test_to_be_open_to_the_network_takes_a_name(tmp_path: Path) -> None:
     assert "--allow-host" in refused.stderr
 
 
+@pytest.mark.walk
 def test_on_a_terminal_the_link_is_shown_and_the_network_warned_of(tmp_path: Path) -> None:
     master, terminal = pty.openpty()
     options = ("--host", "0.0.0.0", "--allow-host", "kingdom.example.com", "--no-engine")

@@ -464,7 +464,7 @@ def test_after_a_kill_it_is_started_again_and_goes_on(desk: Desk) -> None:
     assert [work["attempt"] for work in shown["works"]] == [1, 1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.walk), signal.SIGKILL])
 def test_a_command_that_waits_becomes_the_engine_when_the_engine_goes(desk: Desk, number: signal.Signals) -> None:
     first = desk.created(build_write=[{"say": "I begin."}, {"wait": 600}])
     second = desk.created(name="other.yaml", plan_look=[{"say": "the other begins"}, {"wait": 600}])

@@ -70,7 +70,7 @@ def test_it_does_not_mix_with_what_lies_there_already(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for a process that is not its child: Linux only")
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.walk), signal.SIGKILL])
 def test_interrupted_or_killed_it_takes_its_court_along(how: signal.Signals, tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     with subprocess.Popen(

@@ -61,6 +61,7 @@ async def test_the_skip_link_leads_past_the_navigation(visitor: Visitor) -> None
         await expect(page.locator("#main")).to_be_focused()
 
 
+@pytest.mark.walk
 @pytest.mark.parametrize(("theme", "locale"), LOOKS)
 async def test_the_header_fits_and_has_the_other_pages_in_a_menu(visitor: Visitor, theme: Theme, locale: str) -> None:
     more, logs, events = {"en": ("More", "Logs", "Events"), "ko": ("더 보기", "기록", "이벤트")}[locale]
@@ -97,6 +98,7 @@ async def test_the_header_fits_and_has_the_other_pages_in_a_menu(visitor: Visito
         await shoot(page, f"header-more-{theme}")
 
 
+@pytest.mark.walk
 async def test_on_a_phone_the_navigation_is_in_a_drawer(visitor: Visitor) -> None:
     async with visitor.page("/", width=PHONE) as page:
         await expect(page.locator(".k-nav")).to_be_hidden()
@@ -140,6 +142,7 @@ async def test_theme_and_language_are_chosen_and_kept(visitor: Visitor) -> None:
         await expect(page.locator("body")).to_have_class("desktop no-touch body--dark")
 
 
+@pytest.mark.walk
 async def test_what_is_not_there_is_told_with_what_to_do(visitor: Visitor) -> None:
     async with visitor.page("/nowhere", status=404) as page:
         await expect(page.locator("#main")).to_contain_text("Page not found")

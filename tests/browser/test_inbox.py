@@ -76,6 +76,7 @@ async def test_it_shows_what_needs_a_person_and_the_tab_counts_it(visitor: Visit
         assert await barriers(page) == []
 
 
+@pytest.mark.walk
 async def test_all_can_be_selected_while_most_are_folded(visitor: Visitor) -> None:
     async with visitor.page("/inbox") as page:
         side = page.locator(".k-card-side")
@@ -164,6 +165,7 @@ async def test_the_browser_notifies_those_who_ask_for_it(visitor: Visitor) -> No
         assert (await page.evaluate("window.shown"))[-1:] == ["gen-release: Today?"]
 
 
+@pytest.mark.walk
 async def test_items_are_muted_and_shown_again(visitor: Visitor) -> None:
     task_id = MORE_FAILED[3]
     item = f"[data-item='task:{task_id}']"
@@ -185,6 +187,7 @@ async def test_items_are_muted_and_shown_again(visitor: Visitor) -> None:
         await expect(folded).to_be_hidden()
 
 
+@pytest.mark.walk
 async def test_workflows_go_back_before_the_work_at_which_they_stopped(visitor: Visitor) -> None:
     work = {**WORK, "engineOptions": {"script": {"steps": [{"result": {"summary": "it is done"}}]}}, "pauseAfter": True}
     template = await post(visitor, "/api/workflow-templates", {"name": "review it", "works": [work]})

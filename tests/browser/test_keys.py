@@ -58,6 +58,7 @@ async def test_a_slash_searches_and_the_results_are_links(visitor: Visitor, them
         await page.wait_for_url(f"**/tasks/{FAILED}")
 
 
+@pytest.mark.walk
 async def test_the_palette_offers_the_pages(visitor: Visitor) -> None:
     async with visitor.page("/tasks") as page:
         await page.keyboard.press("Control+k")
@@ -70,6 +71,7 @@ async def test_the_palette_offers_the_pages(visitor: Visitor) -> None:
         await page.wait_for_url("**/repositories")
 
 
+@pytest.mark.walk
 async def test_the_search_is_a_button_too_and_escape_gives_the_focus_back(visitor: Visitor) -> None:
     async with visitor.page("/tasks", width=PHONE) as page:
         button = page.get_by_role("button", name="Search", exact=True)
@@ -121,6 +123,7 @@ async def test_keys_are_letters_while_somebody_types(visitor: Visitor) -> None:
         await field.fill("")
 
 
+@pytest.mark.walk
 async def test_keys_do_nothing_above_a_dialog(visitor: Visitor) -> None:
     async with visitor.page("/generals") as page:
         await page.get_by_role("button", name="Install a general").click()
@@ -132,6 +135,7 @@ async def test_keys_do_nothing_above_a_dialog(visitor: Visitor) -> None:
         await expect(dialog.get_by_label("Folder")).to_be_visible()
 
 
+@pytest.mark.walk
 async def test_single_keys_can_be_switched_off(visitor: Visitor) -> None:
     async with visitor.page("/tasks") as page:
         await page.keyboard.press("?")

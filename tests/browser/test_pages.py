@@ -37,18 +37,23 @@ PAGES = [
     ("court", "/"),
     ("tasks", "/tasks"),
     ("task", f"/tasks/{RUNNING}"),
-    ("generals", "/generals"),
-    ("general", "/generals/gen-pr"),
     ("emit", "/events/new?type=github.pr.opened"),
-    ("events", "/events"),
-    ("event", f"/events/{UNWANTED}"),
-    ("messages", "/messages"),
-    ("message", f"/messages/{MESSAGE}"),
     ("bus", "/bus?bus=court&stream=events"),
     ("logs", "/logs"),
     ("over-time", "/over-time"),
     ("settings", "/settings"),
-    ("people", "/people"),
+    *(
+        pytest.param(name, path, marks=pytest.mark.walk)  # these are lists and documents as those of tasks are
+        for name, path in (
+            ("generals", "/generals"),
+            ("general", "/generals/gen-pr"),
+            ("events", "/events"),
+            ("event", f"/events/{UNWANTED}"),
+            ("messages", "/messages"),
+            ("message", f"/messages/{MESSAGE}"),
+            ("people", "/people"),
+        )
+    ),
 ]
 PROMISED = {
     "court": [RUNNING, ASKING, FAILED, "Release v2.4.0 today?", "reading the change", "$2.50 of $10.00", "king"],

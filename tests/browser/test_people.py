@@ -96,6 +96,7 @@ async def test_a_token_is_given_shown_once_and_revoked(visitor: Visitor, theme: 
     assert done[-2:] == [("owner", "createToken", name), ("owner", "revokeToken", name)]
 
 
+@pytest.mark.walk
 async def test_a_wrong_name_is_told(visitor: Visitor) -> None:
     async with visitor.page("/people") as page:
         await page.locator("#main").get_by_label("Name").fill("a b")
@@ -128,6 +129,7 @@ async def test_who_may_only_look_is_offered_nothing_to_change(browser: Browser, 
                 await expect(page.get_by_role("alert")).to_contain_text("this needs the role operate; lou has")
 
 
+@pytest.mark.walk
 async def test_an_answer_is_signed_with_the_name(browser: Browser, visitor: Visitor) -> None:
     async with visited_by(browser, visitor, "ann", "answer") as ann, ann.page(f"/tasks/{ASKING}") as page:
         main = page.locator("#main")

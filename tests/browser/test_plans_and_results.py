@@ -121,6 +121,7 @@ async def test_a_diagram_in_a_report_is_an_image_and_runs_nothing(landed: tuple[
         assert alerts == []
 
 
+@pytest.mark.walk
 @pytest.mark.parametrize(("theme", "locale"), LOOKS)
 async def test_the_pull_request_of_a_workflow_is_on_its_page_with_checks_and_comments(
     landed: tuple[Visitor, str], theme: Theme, locale: str

@@ -62,7 +62,9 @@ async def test_the_start_page_begins_with_health_budget_and_alerts(visitor: Visi
         assert await overflow(page) == 0
 
 
-@pytest.mark.parametrize("path", ["/", "/tasks", f"/tasks/{ASKING}"])
+@pytest.mark.parametrize(
+    "path", ["/", *(pytest.param(path, marks=pytest.mark.walk) for path in ("/tasks", f"/tasks/{ASKING}"))]
+)
 async def test_an_open_question_shows_the_deadline_that_the_king_keeps(visitor: Visitor, path: str) -> None:
     for locale, shown in (("en", "until 2026-02-08 09:30:00"), ("ko", "2026-02-08 09:30:00까지")):
         async with visitor.page(path, locale=locale) as page:

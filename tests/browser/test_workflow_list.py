@@ -16,6 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 NAMES = ["beta", "Alpha", "gamma"]
 
 
+@pytest.mark.walk
 @pytest.mark.parametrize(("theme", "locale"), LOOKS)
 async def test_workflows_are_sorted_by_their_headings(
     browser: Browser, tmp_path: Path, theme: Theme, locale: str

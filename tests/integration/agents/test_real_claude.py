@@ -106,6 +106,7 @@ async def test_it_asks_a_person_and_goes_on_in_the_same_conversation(tmp_path: P
     assert second.cost_usd == pytest.approx(first.cost_usd)
 
 
+@pytest.mark.walk
 async def test_it_is_ended_when_the_model_falls_silent(tmp_path: Path, engine: ClaudeEngine) -> None:
     children = "setsid sleep 300 & nohup sleep 300 >/dev/null 2>&1 & echo started"
     with MessagesServer(bash(children), Stall()) as server:
@@ -120,6 +121,7 @@ async def test_it_is_ended_when_the_model_falls_silent(tmp_path: Path, engine: C
     assert alive(order.run_id) == []
 
 
+@pytest.mark.walk
 async def test_too_many_requests_park_it(tmp_path: Path, engine: ClaudeEngine) -> None:
     error = {"type": "error", "error": {"type": "rate_limit_error", "message": "Too many requests."}}
     with MessagesServer(Refuse(429, error)) as server:
@@ -130,6 +132,7 @@ async def test_too_many_requests_park_it(tmp_path: Path, engine: ClaudeEngine) -
     assert len(server.requests) == 1
 
 
+@pytest.mark.walk
 async def test_a_spent_window_parks_it_until_it_resets(tmp_path: Path, engine: ClaudeEngine) -> None:
     error = {"type": "error", "error": {"type": "rate_limit_error", "message": "Over the limit."}}
     headers = {
@@ -192,6 +195,7 @@ async def test_what_a_repository_brings_along_is_not_run(tmp_path: Path, engine:
     assert "the-secret" not in asked
 
 
+@pytest.mark.walk
 async def test_it_uses_the_mcp_servers_of_the_order(tmp_path: Path, engine: ClaudeEngine) -> None:
     with MessagesServer(Use.tool("mcp__echo__echo", text="hello"), Say("Heard.")) as server:
         place = workshop(tmp_path, engine, server)
@@ -202,6 +206,7 @@ async def test_it_uses_the_mcp_servers_of_the_order(tmp_path: Path, engine: Clau
     assert alive(order.run_id) == []
 
 
+@pytest.mark.walk
 async def test_a_conversation_that_is_gone_is_a_failure_that_says_so(tmp_path: Path, engine: ClaudeEngine) -> None:
     with MessagesServer() as server:
         place = workshop(tmp_path, engine, server)

@@ -376,6 +376,7 @@ async def test_a_process_joins_while_another_works(bus: EventBus, workers: Shard
     assert await workers.end("first") == await workers.end("second") == "lost 0"
 
 
+@pytest.mark.walk
 async def test_a_lease_is_kept_though_its_shard_moves(bus: EventBus, workers: ShardWorkers) -> None:
     workers.hold()
     await bus.declare(STREAM, ordered=True)
@@ -415,6 +416,7 @@ async def test_the_shards_of_a_process_that_was_killed_move(bus: EventBus, worke
     assert (await bus.depth())[STREAM].dead == 0
 
 
+@pytest.mark.walk
 async def test_a_process_leaves_politely(bus: EventBus, workers: ShardWorkers) -> None:
     """Its running handlers finish, what it has not started is released, and its shards move at once."""
     await bus.declare(STREAM, ordered=True)

@@ -130,6 +130,7 @@ async def test_documents_of_any_kind_do_no_harm(services: Services) -> None:
         assert (answer.status_code, len(answer.json()["data"]["items"])) == (200, 4)
 
 
+@pytest.mark.walk
 async def test_ten_thousand_tasks_are_paged_filtered_and_searched(services: Services) -> None:
     folder = services.home.queue / TASKS / "completed"
     for number in range(MANY):

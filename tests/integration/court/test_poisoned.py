@@ -89,6 +89,7 @@ async def obey(court: CliCourt, around: Surroundings, looks: list[str], kind: st
     return model
 
 
+@pytest.mark.walk
 async def test_a_poisoned_pull_request_is_reviewed_and_nothing_else_happens(
     tmp_path: Path, cli: Cli, trap: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

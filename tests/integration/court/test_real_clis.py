@@ -205,6 +205,7 @@ async def test_over_the_limit_of_the_account_a_task_waits(make_court: MakeCourt)
     assert [event["id"] for event in court.documents("events/dispatched")] == [EVENT]
 
 
+@CODEX_FIRST
 @pytest.mark.parametrize(("status", "words"), [(529, "overloaded or away"), (401, "refuses its key or login")])
 async def test_an_overloaded_model_and_a_wrong_key_hold_the_task(
     make_court: MakeCourt, status: int, words: str

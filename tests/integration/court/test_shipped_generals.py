@@ -95,6 +95,7 @@ async def test_the_reviewer_leaves_comments_on_lines_of_the_change(
     assert plain_git(court.remote.folder, "rev-parse", "main") == base, "it changes nothing"
 
 
+@pytest.mark.walk
 async def test_a_reviewer_without_a_verdict_is_not_believed(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def soldier(court: CliCourt, line: str, subject: str, summary: str) -> None:
     ]
 
 
+@pytest.mark.walk
 async def test_a_question_is_asked_on_the_issue_and_answered_there(court: CliCourt, github: GitHubServer) -> None:
     court.cli.server.script += [
         court.leaves("needs_human", question={"text": "Sorted by name or by size?", "choices": ["name", "size"]}),

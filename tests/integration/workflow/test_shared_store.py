@@ -191,6 +191,7 @@ async def test_agents_stop_when_nobody_renews_the_lease_of_their_engine(
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.walk
 async def test_a_machine_that_returns_drops_what_another_has_taken_over(
     tmp_path: Path, postgres_url: str, remote: Remote
 ) -> None:

@@ -108,6 +108,7 @@ def test_the_middle_of_the_longest_texts_is_cut_and_nothing_else() -> None:
         assert part in prompt
 
 
+@pytest.mark.walk
 def test_a_million_small_values_are_cut_as_a_whole() -> None:
     prompt = build_prompt("Rules.\n{{ data }}\n{{ report }}", with_payload(many=list(range(200_000))), 8_000)
     assert byte_length(prompt) <= 8_000

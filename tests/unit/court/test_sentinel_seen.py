@@ -57,6 +57,7 @@ def test_an_id_that_is_a_path_is_refused(tmp_path: Path) -> None:
             seen.knows(hostile, NOW)
 
 
+@pytest.mark.walk
 def test_a_hundred_thousand_entries_are_read_once_and_asked_without_touching_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
