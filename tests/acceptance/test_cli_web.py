@@ -20,7 +20,7 @@ from kingdom.court.home import Home
 from kingdom.court.supervisor.record import running_supervisor
 from kingdom.web.record import record_path, running_server
 from kingdom.web.security import read_token
-from tests.support.command import COMMAND, environment, kingdom
+from tests.support.command import COMMAND, Background, environment, kingdom
 from tests.support.courts import PATIENCE, Court, until
 from tests.support.repositories import Remote
 
@@ -33,19 +33,9 @@ works: [{name: build, tasks: [{name: write, query: Write it}]}]
 
 
 @contextlib.contextmanager
-def web(
-    root: Path, *options: str, stdout: int = subprocess.PIPE, stderr: int = subprocess.STDOUT
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def web(root: Path, *options: str, terminal: int | None = None) -> Iterator[tuple[Background, str]]:
     """``kingdom web`` in the background, and its address; afterwards it is asked to stop, and must."""
-    with subprocess.Popen(
-        [*COMMAND, "web", "--home", str(root), "--port", "0", *options],
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        text=True,
-        env=environment(),
-        start_new_session=True,
-    ) as process:
+    with Background(terminal, "web", "--home", str(root), "--port", "0", *options) as process:
         try:
             yield process, until(lambda: process.poll() or running_server(root), "a server").url
         finally:
@@ -146,7 +136,7 @@ def test_to_be_open_to_the_network_takes_a_name(tmp_path: Path) -> None:
 def test_on_a_terminal_the_link_is_shown_and_the_network_warned_of(tmp_path: Path) -> None:
     master, terminal = pty.openpty()
     options = ("--host", "0.0.0.0", "--allow-host", "kingdom.example.com", "--no-engine")
-    with web(tmp_path, *options, stdout=terminal, stderr=terminal) as (process, url):
+    with web(tmp_path, *options, terminal=terminal) as (process, url):
         os.close(terminal)
         called = {"Host": "kingdom.example.com", "Authorization": f"Bearer {token_of(tmp_path)}"}
         assert httpx.get(f"{url}/api/session", headers=called, trust_env=False, timeout=30).status_code == 200
