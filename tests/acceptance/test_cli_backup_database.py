@@ -177,6 +177,7 @@ works:
 """
 
 
+@pytest.mark.walk
 def test_workflows_in_a_database_come_back_with_the_court(
     tmp_path: Path, postgres_url: str, postgres_server: str
 ) -> None:

@@ -259,6 +259,7 @@ def test_a_removal_that_is_killed_at_any_point_is_completed(
     assert resumed > points / (2 * stride), "most points are in the removal itself"
 
 
+@pytest.mark.walk
 def test_a_court_with_its_queues_in_a_database_forgets(tmp_path: Path, postgres_url: str) -> None:
     court = Court(tmp_path / "home")
     court.make()

@@ -206,6 +206,7 @@ def test_ctrl_c_only_stops_watching_where_an_engine_runs(shop: Shop) -> None:
         shop.kingdom("workflow", "pause", "add-a-json-flag-to-ls")
 
 
+@pytest.mark.walk
 def test_the_same_holds_on_postgresql(shop: Shop, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KINGDOM_WORKFLOW_STORE", postgres_url)
     assert "COMPLETED (1 file changed, +1 -1" in shop.run(TEXT)

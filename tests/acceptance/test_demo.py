@@ -15,6 +15,7 @@ from tests.support.command import COMMAND, environment, kingdom, kingdom_json, k
 from tests.support.processes import processes_of
 
 
+@pytest.mark.walk
 def test_three_events_are_finished_though_the_king_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     proof = kingdom_json("demo", "--dir", str(folder))

@@ -151,7 +151,7 @@ async def test_a_bus_of_an_earlier_version_is_migrated_and_worked_on(
         assert [check for check in await bus.doctor() if check.level == "error"] == []
 
 
-@pytest.mark.parametrize("database_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.walk)], indirect=True)
+@pytest.mark.walk
 async def test_a_workflow_of_an_earlier_version_is_resumed(earlier: Earlier, tmp_path: Path, database_url: str) -> None:
     home = tmp_path / "home"
     home.mkdir()

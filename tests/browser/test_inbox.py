@@ -119,6 +119,7 @@ async def test_items_are_settled_in_place_one_by_one_and_many_at_once(visitor: V
     assert retried.json()["data"]["total"] == 1
 
 
+@pytest.mark.walk
 async def test_a_workflow_s_question_is_answered_on_its_page_and_it_asks_and_has_not_failed(visitor: Visitor) -> None:
     templates = (await visitor.web.client.get("/api/workflow-templates")).json()["data"]["items"]
     made = await post(visitor, "/api/workflows", {"templateId": templates[0]["id"]})

@@ -24,6 +24,7 @@ async def visitor(browser: Browser, tmp_path_factory: pytest.TempPathFactory) ->
         yield visitor
 
 
+@pytest.mark.walk
 async def test_an_answer_survives_a_lost_server_until_it_is_sent(visitor: Visitor) -> None:
     async with visitor.page(f"/tasks/{ASKING}") as page:
         box = page.get_by_placeholder("Your answer")

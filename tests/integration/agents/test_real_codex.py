@@ -206,7 +206,7 @@ async def test_what_a_repository_brings_along_is_not_run(
     assert "Always be kind." in json.dumps(server.requests[0])
 
 
-@pytest.mark.parametrize("profile", ["full", "edit", "read"])
+@pytest.mark.parametrize("profile", ["edit", *(pytest.param(one, marks=pytest.mark.walk) for one in ("full", "read"))])
 async def test_it_uses_the_mcp_servers_of_the_order(
     place: Workshop, server: ResponsesServer, profile: str, request: pytest.FixtureRequest
 ) -> None:

@@ -260,6 +260,7 @@ def fill(path: Path) -> None:
 # ── the clock ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.walk
 def test_a_clock_set_back_one_hour_stops_nothing(tmp_path: Path) -> None:
     offset = tmp_path / "offset"
     offset.write_text("0")

@@ -695,6 +695,7 @@ async def test_nothing_is_posted_where_nothing_was_asked(post: Post, github: Git
     assert (second["status"], github.comments) == ("skipped", {})
 
 
+@pytest.mark.walk
 async def test_what_others_pushed_is_there_before_the_work_begins(post: Post, github: GitHubServer) -> None:
     first = await resolved(post)
     github.commit("acme/app", {"theirs.py": "pass\n"}, "Mend the tests", branch=BRANCH)
@@ -703,6 +704,7 @@ async def test_what_others_pushed_is_there_before_the_work_begins(post: Post, gi
     assert subjects(github) == ["Change dump.py", "Mend the tests", "Change ls.py"]
 
 
+@pytest.mark.walk
 async def test_the_place_is_made_again_from_the_pull_request(post: Post, github: GitHubServer) -> None:
     first = await resolved(post)
     github.commit("acme/app", {"theirs.py": "pass\n"}, "Mend the tests", branch=BRANCH)
@@ -717,6 +719,7 @@ async def test_the_place_is_made_again_from_the_pull_request(post: Post, github:
     assert fake(post).orders[-1].cwd == fake(post).orders[0].cwd
 
 
+@pytest.mark.walk
 async def test_work_that_was_not_pushed_is_merged_with_that_of_others_or_refused(
     post: Post, github: GitHubServer
 ) -> None:

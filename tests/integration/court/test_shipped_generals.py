@@ -111,6 +111,7 @@ async def test_a_reviewer_without_a_verdict_is_not_believed(
     assert result["error"] == wanted
 
 
+@pytest.mark.walk
 async def test_the_tester_leaves_commits_whose_tests_fail_without_the_change(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,6 +126,7 @@ async def test_an_issue_ends_in_a_pull_request_and_a_review_comes_back_to_it(
     assert TOKEN not in json.dumps(court.cli.server.requests)
 
 
+@pytest.mark.walk
 async def test_a_ticket_ends_in_a_pull_request(
     tmp_path: Path, cli: Cli, github: GitHubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -430,6 +430,7 @@ async def test_a_wrong_configuration_is_told_with_its_line(tmp_path: Path, chang
     assert told in str(error.value)
 
 
+@pytest.mark.walk
 def test_nothing_of_it_is_imported_unless_it_is_configured() -> None:
     code = (
         "import sys, kingdom.web.app, kingdom.web.dashboard.nicegui_app\n"

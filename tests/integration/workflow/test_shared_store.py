@@ -388,6 +388,7 @@ async def test_workflows_from_before_the_store_was_shared_stay_with_their_home(
     assert (await holders(postgres_url)) == {workflow_id: str(a)}
 
 
+@pytest.mark.walk
 async def test_another_machine_leaves_events_of_workflows_from_before_the_store_was_shared(
     tmp_path: Path, postgres_url: str, remote: Remote
 ) -> None:
@@ -404,6 +405,7 @@ async def test_another_machine_leaves_events_of_workflows_from_before_the_store_
             assert await holders(postgres_url) == {workflow_id: str(a)}
 
 
+@pytest.mark.walk
 async def test_a_paused_workflow_from_before_the_store_was_shared_is_resumed_where_its_files_are(
     tmp_path: Path, postgres_url: str, remote: Remote
 ) -> None:
