@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.support.repositories import Remote
 from tests.support.web import Web
@@ -32,6 +33,11 @@ def remote(folder: Path) -> Remote:
     made = Remote(folder / "remote")
     made.commit({"README": "hello\n"})
     return made
+
+
+def wait_for_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have routes that start long commands wait until these are refused, however slow the machine is."""
+    monkeypatch.setattr("kingdom.web.api.workflows._REFUSAL_SECONDS", 30.0)
 
 
 class Desk:

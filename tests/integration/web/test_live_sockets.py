@@ -196,7 +196,7 @@ async def test_a_number_that_was_never_given_is_answered_with_a_reset(web: Serve
 
 
 async def test_who_says_nothing_is_closed_and_who_pings_is_not(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, idle_seconds=1.0)
+    settings = replace(SETTINGS, idle_seconds=2.0)
     async with served(tmp_path, settings=settings) as web, socket(web) as silent, socket(web) as alive:
         pongs: list[dict[str, Any]] = []
 

@@ -12,7 +12,7 @@ import pytest
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, WorkflowTemplate
 from tests.support.web import web_app
-from tests.support.web_work import Desk, data, error, scripted
+from tests.support.web_work import Desk, data, error, scripted, wait_for_refusals
 
 SECRET = "ghp_" + "a1B2" * 9
 
@@ -388,7 +388,10 @@ async def test_whether_an_engine_runs_is_told(tmp_path: Path, engine: bool) -> N
         assert (await desk.get(f"workflows/{made['id']}"))["engineRunning"] is engine
 
 
-async def test_a_repository_that_was_deleted_meanwhile_is_told_when_the_workflow_starts(tmp_path: Path) -> None:
+async def test_a_repository_that_was_deleted_meanwhile_is_told_when_the_workflow_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_for_refusals(monkeypatch)
     async with web_app(tmp_path / "home", court=False, engine=True) as web:
         desk = Desk(web)
         made = await desk.post("workflows", {"templateId": await desk.template(scripted("a"))})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.web import web_app
-from tests.support.web_work import REPORT, Desk, data, error, remote, scripted, write
+from tests.support.web_work import REPORT, Desk, data, error, remote, scripted, wait_for_refusals, write
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -134,7 +134,8 @@ async def test_a_completed_workflow_is_followed_up_and_lands_on_the_same_branch(
         assert [one["branch"] for one in landed["landings"]] == ["kingdom/Fix-it"]
 
 
-async def test_a_workflow_that_stopped_is_changed_and_resumed(tmp_path: Path) -> None:
+async def test_a_workflow_that_stopped_is_changed_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_refusals(monkeypatch)
     source = remote(tmp_path)
     async with web_app(tmp_path / "home", court=False, engine=True) as web:
         desk = Desk(web)
