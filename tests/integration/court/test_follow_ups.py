@@ -393,10 +393,13 @@ async def test_a_review_ends_with_its_pull_request_and_a_mention_on_the_issue_do
     assert [task.type for task in issue.tasks()] == ["github.pr.commented"]
     await ended(issue, 3, "pr.merged", number=12, url=URL, state="merged")
     assert issue.tasks() == []
-    await mentioned(issue, 4)
-    await reign(issue)
-    await ended(issue, 5, "pr.merged", number=12, url=URL, state="merged")
-    assert [task.type for task in issue.tasks()] == ["github.issue.mentioned"]
+    for event, waits in ((4, True), (6, False)):
+        await mentioned(issue, event)
+        if not waits:
+            await reign(issue)
+        await ended(issue, event + 1, "pr.merged", number=12, url=URL, state="merged")
+        assert [task.event_id for task in issue.tasks()] == [f"evt-github-{event}"]
+        await issue.work("gen-fix")
 
 
 async def test_new_commits_replace_the_review_of_older_ones(realm: Realm) -> None:

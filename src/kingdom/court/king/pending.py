@@ -219,7 +219,7 @@ class PendingEvents:
         self._groups: dict[tuple[str, str, str | None], PendingGroup] = {}
         self._group_of: dict[str, PendingGroup] = {}
         self._last_position = 0
-        self._saying: dict[str, dict[str, None]] = {}  # events with a comment, by their subject
+        self._about: dict[str, dict[str, None]] = {}  # events by their subject
         self._own: dict[str, dict[str, None]] = {}  # events about pull requests of the court, by their address
         self._overtaking: list[PendingEvent] = []
         self.direct: dict[str, PendingEvent] = {}  # without a general: commands, invalid and unwanted events
@@ -260,9 +260,8 @@ class PendingEvents:
 
         Other events that end tasks stay: such a general may have to clean up. Of several of a type the last one counts.
         """
-        generals = routing.cancelled_by(by.type)
-        groups = [group for group in self._groups.values() if group.general in generals]
-        found = [one for group in groups for one in group.events.values() if one.subject == by.subject is not None]
+        waiting = self._waiting_about(by.subject, routing.cancelled_by(by.type))
+        found = [one for one in waiting if one.subject == by.subject]  # not what led to it
         return [
             one
             for one in found
@@ -271,9 +270,8 @@ class PendingEvents:
 
     def attach(self, subjects: AbstractSet[str], routing: RoutingTable) -> None:
         """Let what waits for these issues and tickets go on with the pull requests that were opened for them."""
-        if not subjects:
-            return
-        waiting = [one for one in self._events.values() if one.subject in subjects and is_about_work(one.type)]
+        ids = {one: None for subject in subjects for one in self._about.get(subject, ())}
+        waiting = [self._events[one] for one in ids if is_about_work(self._events[one].type)]
         for pending in waiting:
             self._forget(pending)
             self._put(self._of_opened(pending))
@@ -302,8 +300,7 @@ class PendingEvents:
                 del index[key]
 
     def _indexes_of(self, pending: PendingEvent) -> Iterator[tuple[dict[str, dict[str, None]], str]]:
-        if pending.says:
-            yield from ((self._saying, one) for one in (pending.subject, pending.led_to) if one is not None)
+        yield from ((self._about, one) for one in (pending.subject, pending.led_to) if one is not None)
         if pending.opened_by is not None and pending.pull_request is not None:
             yield self._own, pending.pull_request
 
@@ -329,9 +326,14 @@ class PendingEvents:
 
     def first_said(self, subject: str | None, general: str, since: float) -> PendingEvent | None:
         """Return the first event for a general with a comment on a subject, of those since a time."""
-        found = [self._events[one] for one in self._saying.get(subject or "", ()) if one in self._group_of]
-        said = [one for one in found if self._group_of[one.id].general == general and one.at >= since]
+        found = [one for one in self._waiting_about(subject, {general}) if one.says]
+        said = [one for one in found if one.at >= since]
         return min(said, key=lambda one: (one.at, one.position), default=None)
+
+    def _waiting_about(self, subject: str | None, generals: AbstractSet[str]) -> list[PendingEvent]:
+        """Return the events about a subject that are to be dispatched to some generals."""
+        found = [self._events[one] for one in self._about.get(subject or "", ()) if one in self._group_of]
+        return [one for one in found if self._group_of[one.id].general in generals]
 
     def keep_from_dispatch(self, event_id: str) -> None:
         """Take an event out of its group: it is an answer, and begins nothing new."""
