@@ -94,13 +94,10 @@ def _start_key(soldier: Soldier) -> tuple[float, str]:
 
 def find_soldier(home: Home, name: str) -> Soldier | None:
     """Return the soldier with this id; None when it has no valid files."""
-    try:
-        folder = RunFolder(home.soldiers, name)
-        order = folder.read_order()
-    except (AgentsError, KeyError, TypeError, OSError):  # not a soldier's folder, or incomplete
-        return None
+    order = _order_of(home, name)
     if order is None:
         return None
+    folder = RunFolder(home.soldiers, name)
     identity = read_object(folder.identity)
     played = not identity and _is_played(home, folder, order)
     pid, shim_pid, shim_start = (identity.get(key) for key in ("pid", "shim_pid", "shim_start"))
@@ -115,6 +112,14 @@ def find_soldier(home: Home, name: str) -> Soldier | None:
         errors=home.sessions / f"{name}.err",
         played=played,
     )
+
+
+def _order_of(home: Home, name: str) -> Order | None:
+    """Return the order of a soldier; None for a folder that is not one's, or is incomplete."""
+    try:
+        return RunFolder(home.soldiers, name).read_order()
+    except (AgentsError, KeyError, TypeError, OSError):
+        return None
 
 
 def _is_played(home: Home, folder: RunFolder, order: Order) -> bool:
@@ -149,25 +154,21 @@ class SoldierIndex:
 
     def of_task(self, task_id: str) -> list[Soldier]:
         """Return the soldiers of a task, in the order of their start."""
-        return self.of_tasks([task_id])[task_id]
+        found = [find_soldier(self._home, name) for name in self.ids_of([task_id])[task_id]]
+        return sorted((soldier for soldier in found if soldier is not None), key=_start_key)
 
-    def of_tasks(self, task_ids: Iterable[str]) -> dict[str, list[Soldier]]:
-        """Return the soldiers of several tasks, with one look at the folder."""
-        own: dict[str, list[str]] = {task_id: [] for task_id in task_ids}
+    def ids_of(self, task_ids: Iterable[str]) -> dict[str, list[str]]:
+        """Return the ids of the soldiers of several tasks, with one look at the folder."""
+        found: dict[str, list[str]] = {task_id: [] for task_id in task_ids}
         with self._lock:
-            names, new = self._names(), {}
-            for name in names - self._tasks.keys():
-                soldier = find_soldier(self._home, name)
-                if soldier is not None:  # otherwise its files may follow
-                    self._tasks[name] = soldier.task_id
-                    new[name] = soldier
-            for name, task in self._tasks.items():
-                if task in own:
-                    own[task].append(name)
-        found = {
-            task: [new.get(name) or find_soldier(self._home, name) for name in of_task] for task, of_task in own.items()
-        }
-        return {task: sorted((one for one in of_task if one), key=_start_key) for task, of_task in found.items()}
+            for name in self._names() - self._tasks.keys():
+                order = _order_of(self._home, name)
+                if order is not None:  # otherwise its files may follow
+                    self._tasks[name] = order.task_id
+            for name, task_id in self._tasks.items():
+                if task_id in found:
+                    found[task_id].append(name)
+        return {task_id: sorted(names) for task_id, names in found.items()}
 
     def at_work(self) -> list[Soldier]:
         """Return the running soldiers, sorted by id."""

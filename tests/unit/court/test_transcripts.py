@@ -153,6 +153,10 @@ def test_the_roster_knows_who_came_and_who_was_taken_off(tmp_path: Path) -> None
         Order("soldier-3", "task-20260207-001", "command", "", tmp_path, tmp_path / "result.json")
     )
     assert roster.of_task("task-20260207-001") == soldiers_of_task(home, "task-20260207-001")
+    assert roster.ids_of(["task-20260207-001", "task-20260207-003"]) == {
+        "task-20260207-001": ["soldier-1", "soldier-3"],
+        "task-20260207-003": [],
+    }
     RunFolder(home.soldiers, "soldier-1").order.unlink()
     home.soldiers.joinpath("soldier-1").rmdir()
     assert [one.id for one in roster.of_task("task-20260207-001")] == ["soldier-3"]

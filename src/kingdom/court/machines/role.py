@@ -35,7 +35,7 @@ from kingdom.court.machines.rights import Rights
 from kingdom.court.machines.shipping import Shipper
 from kingdom.court.machines.wakes import WakeCarrier
 from kingdom.court.packages.installed import GeneralsCache, general_folders
-from kingdom.court.soldiers import all_soldiers
+from kingdom.court.soldiers import SoldierIndex
 from kingdom.gitops.repository import REPO
 from kingdom.journal import JournalError
 
@@ -78,6 +78,7 @@ class Link:
         self._wake: Callable[[], None] = lambda: None
         self._url = url
         self._generals = GeneralsCache(services.home)
+        self._soldiers = SoldierIndex(services.home)
         self._wakes = WakeCarrier(services.home, services.bus)
         self._looked_at = -_TRANSCRIPT_SECONDS  # when, at what soldiers say
         self._shipped_at = 0.0  # when, the journal
@@ -90,6 +91,7 @@ class Link:
         """Create the streams and tables, and give back what a former process held."""
         if self._section.joined:
             self._shipper = Shipper(self._home, self._bus, self._machine)
+            self._soldiers = self._shipper.soldiers
         await declare_exchange(self._bus)
         await self._registry.setup()
         if not self._section.joined:
@@ -252,7 +254,6 @@ class Link:
         return self._generals.current().on(runs_here(self._home)).by_name.keys()
 
     def _own_report(self) -> dict[str, Any]:
-        soldiers = [soldier for soldier in all_soldiers(self._home) if soldier.at_work]
         return {
             "version": __version__,
             "generals": sorted(self._own_generals()),
@@ -261,7 +262,7 @@ class Link:
             "soldiers": [
                 {"id": one.id, "task_id": one.task_id, "general": one.general}
                 | {"engine": one.order.engine, "started_at": one.started_at}
-                for one in soldiers
+                for one in self._soldiers.at_work()
             ],
             "slots": self._section.soldiers,
             "load": round(os.getloadavg()[0], 2),

@@ -56,7 +56,7 @@ class Shipper:
             self._cursor = Cursor.from_dict(state["journal"]) if "journal" in state else None
         except InvalidCursor:
             self._cursor = None
-        self._soldiers = SoldierIndex(home)
+        self.soldiers = SoldierIndex(home)
         self._prefix = len(f"{home.root}/")  # of the path of each file
         self._transcripts: dict[str, int] = {}  # how much of each is reported, for the soldiers at work
         self.shipped_lines = 0
@@ -68,7 +68,7 @@ class Shipper:
 
     async def ship_transcripts(self) -> bool:
         """Report what the soldiers at work have said; return whether there are any."""
-        at_work = await asyncio.to_thread(self._soldiers.at_work)
+        at_work = await asyncio.to_thread(self.soldiers.at_work)
         ends: dict[str, int] = {}
         reports = (report for soldier in at_work for report in self._file_reports(self._said(soldier, ends)))
         await self._publish_files(reports)
@@ -138,7 +138,7 @@ class Shipper:
     async def _ship_tasks(self, task_ids: Sequence[str]) -> None:
         """Report the files of tasks that have ended: prompts, raw results, runs and transcripts."""
         if task_ids:
-            soldiers = await asyncio.to_thread(self._soldiers.of_tasks, task_ids)
+            soldiers = await asyncio.to_thread(self.soldiers.ids_of, task_ids)
             paths = (self._task_files(task_id, soldiers[task_id]) for task_id in task_ids)
             pieces = (chain.from_iterable(map(self._pieces, of_task)) for of_task in paths)
             await self._publish_files(chain.from_iterable(map(self._file_reports, pieces)))
@@ -155,15 +155,15 @@ class Shipper:
         if waiting:
             await self._bus.publish(REPORTS, waiting)
 
-    def _task_files(self, task_id: str, soldiers: Iterable[Soldier]) -> list[Path]:
+    def _task_files(self, task_id: str, soldiers: Iterable[str]) -> list[Path]:
         home = self._home
         try:
             wanted = [home.prompt(task_id), home.raw_result(task_id), home.soldier_id(task_id)]
         except InvalidId:
             return []
         for soldier in soldiers:
-            wanted += [soldier.folder / name for name in _RUN_FILES]
-            wanted += [soldier.transcript, soldier.errors]
+            wanted += [home.soldiers / soldier / name for name in _RUN_FILES]
+            wanted += [home.sessions / f"{soldier}.json", home.sessions / f"{soldier}.err"]
         return wanted
 
     def _pieces(self, path: Path, start: int = 0, end: int = _MAX_FILE_BYTES) -> Iterator[dict[str, Any]]:
