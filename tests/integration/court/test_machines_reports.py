@@ -15,6 +15,7 @@ from kingdom.agents.folder import RunFolder
 from kingdom.agents.ledger import Ledger
 from kingdom.agents.port import Order
 from kingdom.bus import Envelope
+from kingdom.court.machines import shipping
 from kingdom.court.machines.exchange import FILE, JOURNAL, LEDGER, REPORTS, RESULT, declare_exchange
 from kingdom.court.machines.intake import Intake
 from kingdom.court.machines.rights import Rights
@@ -98,6 +99,40 @@ def _kill_in(patch: pytest.MonkeyPatch, shipper: Shipper, victim: str) -> None:
         raise _Killed
 
     patch.setattr(bus, "publish", publish) if what == "publish" else patch.setattr(shipper, "_save", save)
+
+
+async def test_shipping_says_whether_more_was_there_already(
+    builder: Machine, seat: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it is called again at once; lines that come later wait for their notification, and gather meanwhile."""
+    monkeypatch.setattr(shipping, "_BATCH_LINES", 5)
+    _write(builder, 0, 7)
+    shipper = Shipper(builder.home, builder.services.bus, "builder")
+    assert [await shipper.ship() for _ in range(3)] == [True, False, False]
+    _write(builder, 7, 1)
+    with monkeypatch.context() as patch:
+        _kill_in(patch, shipper, "publish-after")
+        with pytest.raises(_Killed):
+            await shipper.ship()
+    _write(builder, 8, 1)
+    shipper = Shipper(builder.home, builder.services.bus, "builder")
+    assert [await shipper.ship() for _ in range(3)] == [True, False, False]  # the former process sent fewer lines
+    await _take_all(Intake(seat.services, Rights(seat.url)))
+    assert _arrived(seat) == [f"task-{number}" for number in range(9)]
+
+
+@pytest.mark.parametrize("month_bytes", [0, 1000])
+async def test_shipping_goes_on_while_there_are_costs(
+    builder: Machine, seat: Machine, monkeypatch: pytest.MonkeyPatch, month_bytes: int
+) -> None:
+    monkeypatch.setattr(shipping, "_BATCH_BYTES", 300)
+    line = {"ts": "2026-02-07T10:00:00.000Z", "general": "gen-quick", "cost_usd": 0.25}
+    Ledger(builder.home.ledger).append(*({**line, "run_id": f"r{number}"} for number in range(10)))
+    if month_bytes:  # a line that is not finished, and longer than a report
+        (builder.home.ledger / "2026-03.jsonl").write_bytes(b"x" * month_bytes)
+    await _ship_all(Shipper(builder.home, builder.services.bus, "builder"))
+    await _take_all(Intake(seat.services, Rights(seat.url)))
+    assert Ledger(seat.home.ledger).totals(0).runs == 10
 
 
 @pytest.mark.parametrize("lines_written", [0, 1, 4, 5])

@@ -62,9 +62,9 @@ class Shipper:
         self.shipped_lines = 0
 
     async def ship(self) -> bool:
-        """Report what is new; return whether there may be more."""
-        await self._ship_ledger()
-        return await self._ship_journal()
+        """Report what is new; return whether more was there already."""
+        more_costs = await self._ship_ledger()
+        return await self._ship_journal() or more_costs
 
     async def ship_transcripts(self) -> bool:
         """Report what the soldiers at work have said; return whether there are any."""
@@ -88,11 +88,12 @@ class Shipper:
 
     async def _ship_journal(self) -> bool:
         with Reader(self._home.journal, cursor=self._cursor) as reader:
-            lines, size = [], 0
+            lines, size, full = [], 0, False
             for line in reader.read_lines():
                 lines.append(line.decode("utf-8", "replace"))
                 size += len(line)
-                if len(lines) == _BATCH_LINES or size >= _BATCH_BYTES:
+                full = len(lines) == _BATCH_LINES or size >= _BATCH_BYTES
+                if full:
                     break
             cursor = reader.cursor
         if not lines:
@@ -107,15 +108,16 @@ class Shipper:
         if not await self._bus.publish(REPORTS, report):
             record = await self._bus.find(report.event_id)
             if record is not None:  # a former process sent it, with perhaps fewer lines
-                cursor = Cursor.from_dict(record.envelope.payload["next"])
+                cursor, full = Cursor.from_dict(record.envelope.payload["next"]), True
         self._cursor = cursor
         self._batch += 1
         self.shipped_lines += len(lines)
         self._save()
-        return True
+        return full
 
-    async def _ship_ledger(self) -> None:
+    async def _ship_ledger(self) -> bool:
         """Report new ledger lines. The machine that leads counts each run once, however often it is reported."""
+        full = False
         for path in sorted(self._home.ledger.glob("*.jsonl")):
             offset = self._months.get(path.stem, 0)
             with path.open("rb") as file:
@@ -132,8 +134,10 @@ class Shipper:
                 aggregate_id=self._machine,
             )
             await self._bus.publish(REPORTS, report)
+            full = full or len(data) == _BATCH_BYTES
             self._months[path.stem] = offset + len(whole)
             self._save()
+        return full
 
     async def _ship_tasks(self, task_ids: Sequence[str]) -> None:
         """Report the files of tasks that have ended: prompts, raw results, runs and transcripts."""
