@@ -23,6 +23,7 @@ Only our user can read them (0600).
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ from typing import Any, Final
 from kingdom.agents.errors import AlreadyStarted, InvalidOrder, StartFailed
 from kingdom.agents.port import Caps, Order, Outcome, Timers, Tokens
 from kingdom.agents.verdict import ProcessExit, StopReason
-from kingdom.base.files import encode_json, read_json, write_json, write_once
+from kingdom.base.files import encode_json, read_json, write_atomic, write_once
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@+\-]{0,199}\Z")
 
@@ -107,8 +108,8 @@ class RunFolder:
         return True
 
     def write(self, path: Path, document: Mapping[str, Any]) -> None:
-        """Write one of its files, readable only by our user."""
-        write_json(path, document, durable=False, mode=0o600)
+        """Write one of its files, readable only by our user. On one line: formatting takes four times as long."""
+        write_atomic(path, json.dumps(document), durable=False, mode=0o600)
 
     def write_order(self, order: Order) -> None:
         """Save what a later process needs to adopt the run."""
