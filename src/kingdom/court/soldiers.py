@@ -175,11 +175,10 @@ class SoldierIndex:
         found = []
         with self._lock:
             for name in sorted(self._names() - self._ended):
-                soldier = find_soldier(self._home, name)
-                if soldier is not None and soldier.at_work:
-                    found.append(soldier)
-                elif soldier is not None and RunFolder(self._home.soldiers, name).outcome.exists():
+                if (self._home.soldiers / name / "outcome.json").exists():
                     self._ended.add(name)
+                elif (soldier := find_soldier(self._home, name)) is not None and soldier.at_work:
+                    found.append(soldier)
         return found
 
     def _names(self) -> set[str]:
