@@ -58,6 +58,10 @@ class Queues:
             first = str(read_json(min(folder.iterdir(), key=_number))["created_at"])
         return datetime.fromisoformat(first).timestamp()
 
+    def last_event(self) -> float:
+        """When the last event was completed, by the clock of the database."""
+        return self._runner.run(self._last_completed()).timestamp()
+
     def check(self, events: int) -> None:
         """Everything that should be there is."""
         expected = {(EVENTS, "completed"): events, (TASKS, "completed"): events, (MESSAGES, "pending"): 2 * events}
@@ -78,6 +82,10 @@ class Queues:
         async for record in self._bus.records(TASKS):
             return str(record.envelope.payload["created_at"])
         raise AssertionError("there are no tasks")
+
+    async def _last_completed(self) -> datetime:
+        times = [record.finished_at async for record in self._bus.records(EVENTS)]
+        return max(time for time in times if time is not None)
 
     async def _records(self) -> Counter[tuple[str, str]]:
         return Counter(
