@@ -45,7 +45,7 @@ SECTIONS: Final[dict[str, tuple[CommandSpec, ...]]] = {
         CommandSpec("emit", "court.tasks:emit", "Publish an event to the court."),
         CommandSpec("answer", "court.tasks:answer", "Answer the question of a task."),
         CommandSpec("task", "court.tasks:app", "Manage tasks: list, show, attach, cancel, retry, land."),
-        CommandSpec("trace", "court.inspection:trace", "Show the history of an event, a task or a message."),
+        CommandSpec("trace", "court.inspection:trace", "Show the history of an event, task, message, issue or ticket."),
         CommandSpec("logs", "court.records:logs", "Show the journal: what the roles of the court did."),
         CommandSpec("stats", "court.records:stats", "Show how many tasks ran and how they ended."),
         CommandSpec("report", "court.records:report", "Show the daily report."),

@@ -9,6 +9,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import ValidationError
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 from kingdom.base.files import read_json
 from kingdom.court.models import Result, timestamp
 from kingdom.journal import InvalidLine, JournalError, Reader, parse
+from kingdom.journal.catalog import EventDetected
 from kingdom.journal.logfiles import list_rotated
 
 if TYPE_CHECKING:
@@ -134,6 +136,31 @@ def missing_entries(path: Path, now: float, lines: Iterable[L]) -> list[L]:
     written = recent_entries(path, now, {line[0] for line in lines}) if lines else ()
     known = {_entry_key(entry.type, entry.fields) for entry in written}
     return [line for line in lines if _entry_key(line[0], line[1]) not in known]
+
+
+class DetectedEvents:
+    """The events of the last 24 hours for which a role wrote ``event.detected``: each gets one line.
+
+    What a former process wrote is read from the journal, once: a search in it for each new event would take longer and
+    longer as the journal grows.
+    """
+
+    def __init__(self, journal: Path, actor: str) -> None:
+        self._journal = journal
+        self._actor = actor
+        self._ids: dict[str, float] | None = None  # with the time of the line, the oldest first
+
+    def add(self, ids: Iterable[str], now: float) -> set[str]:
+        """Add events; return those that are new."""
+        if self._ids is None:
+            written = recent_entries(self._journal, now, [EventDetected.spec.name])
+            own = [entry for entry in written if entry.actor == self._actor]
+            self._ids = {entry.fields["event_id"]: entry.at.timestamp() for entry in own}
+        for old in list(takewhile(lambda one: one[1] < now - DAY_SECONDS, self._ids.items())):
+            del self._ids[old[0]]
+        new = {one for one in ids if one not in self._ids}
+        self._ids |= dict.fromkeys(new, now)
+        return new
 
 
 def _entry_key(name: str, data: Mapping[str, Any]) -> str:

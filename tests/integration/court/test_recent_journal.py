@@ -8,11 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from kingdom.court.activity import RecentJournal, journal_tail, missing_entries, recent_entries
+from kingdom.court import activity
+from kingdom.court.activity import (
+    DAY_SECONDS,
+    DetectedEvents,
+    RecentJournal,
+    journal_tail,
+    missing_entries,
+    recent_entries,
+)
 from kingdom.court.home import Home
 from kingdom.court.overview import read_overview_without_queues
 from kingdom.court.problems import CourtProblem
 from kingdom.journal import Journal, Reader, rotate
+from kingdom.journal.catalog import EventDetected
 
 MIDNIGHT = datetime(2026, 2, 8, tzinfo=UTC).timestamp()
 HOUR = 3600.0
@@ -128,3 +137,19 @@ def test_a_reader_starts_at_a_time_in_a_long_file(tmp_path: Path) -> None:
     assert found[-1] == MIDNIGHT + 2999
     assert MIDNIGHT + 2900 in found
     assert len(found) < 1000, "most of the file was not read"
+
+
+def test_each_event_is_detected_once_a_day_and_the_journal_is_read_for_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Written(tmp_path)
+    for hours, number, actor in ((2.0, 1, "king"), (27.0, 2, "king"), (1.0, 3, "sentinel")):
+        written.now += hours * HOUR
+        written.journal.emit(EventDetected(f"evt-ci-{number}", "ci", "ci.broken"), actor)
+    read, readings = recent_entries, []
+    monkeypatch.setattr(activity, "recent_entries", lambda *words: readings.append(words) or read(*words))
+    detected = DetectedEvents(written.home.journal, "king")
+    assert detected.add(["evt-ci-1", "evt-ci-2", "evt-ci-3"], written.now) == {"evt-ci-1", "evt-ci-3"}
+    assert detected.add(["evt-ci-1", "evt-ci-2", "evt-ci-4"], written.now + 1.0) == {"evt-ci-4"}
+    assert detected.add(["evt-ci-2", "evt-ci-3"], written.now + DAY_SECONDS - 60.0) == {"evt-ci-2"}
+    assert len(readings) == 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.inotify import MOVED_TO
 from kingdom.bus import Envelope
-from kingdom.court.activity import missing_entries
+from kingdom.court.activity import DetectedEvents
 from kingdom.court.errors import NotLeading
 from kingdom.court.king.admission import NotAdmitted
 from kingdom.court.king.decisions import (
@@ -103,6 +103,7 @@ class King:
         self._schedules = Schedules(self._services.home, self._config.timezone)
         self._applier = Applier(self._services, self._schedules.store, self._held)
         self._pending = PendingEvents(self._state.pull_requests)
+        self._detected = DetectedEvents(self._services.home.journal, self.name)
         self._routing = RoutingTable(Generals(), self._services.home, self._state.trust)
         self._new_events = True
         self._last_full_check: float | None = None
@@ -228,15 +229,16 @@ class King:
 
     def _journal_dropped(self, found: Sequence[Record]) -> None:
         """Write ``event.detected`` for events that somebody put into the queue as files."""
-        documents = [record.envelope.payload for record in found if DETECTED_BY not in record.envelope.payload]
-        lines = [
-            (EventDetected.spec.name, {"event_id": one["id"], "source": source, "event_type": one["type"]})
-            for one in documents
-            if isinstance(source := one.get("source"), str)
-        ]
-        # A former process may have read them before.
-        for name, data in missing_entries(self._services.home.journal, self._services.clock(), lines):
-            self._journal(name, data)
+        dropped = [record.envelope for record in found if DETECTED_BY not in record.envelope.payload]
+        lines = {
+            envelope.event_id: EventDetected(envelope.event_id, source, envelope.type)
+            for envelope in dropped
+            if isinstance(source := envelope.payload.get("source"), str)
+        }
+        new = self._detected.add(lines, self._services.clock()) if lines else ()
+        for event_id, line in lines.items():
+            if event_id in new:
+                self._journal(EventDetected.spec.name, line.to_dict())
 
     def _journal(self, name: str, data: Mapping[str, Any]) -> None:
         try:
