@@ -54,7 +54,7 @@ class OpenedPullRequest:
     task_id: str  # the last task that worked on it
     work_id: str  # the task whose workplace all of them use
     checks: int = 0  # how many tasks in a row were about a failed check, and nobody said anything
-    opened_for: str | None = None  # the subject of the issue or ticket, if the last task was about that
+    opened_for: str | None = None  # the subject of its issue or ticket
 
     @classmethod
     def from_document(cls, document: Any) -> OpenedPullRequest | None:
@@ -89,8 +89,10 @@ class OpenedPullRequest:
 
     def after(self, event_type: str, before: OpenedPullRequest | None) -> OpenedPullRequest:
         """Return it after a task about an event: ``before`` is what was recorded until then."""
-        checks = 0 if before is None or event_type != CHECK_FAILED else before.checks + 1
-        return replace(self, checks=checks)
+        if before is None:
+            return replace(self, checks=0)
+        checks = before.checks + 1 if event_type == CHECK_FAILED else 0
+        return replace(self, checks=checks, opened_for=self.opened_for or before.opened_for)
 
 
 def is_about_work(event_type: Any) -> bool:

@@ -153,6 +153,10 @@ async def test_a_mention_on_its_issue_goes_on_with_the_pull_request(heard: Realm
     known = {**OPENED, "general": "gen-fix", "task_id": first.id, "work_id": first.id, "checks": 0}
     assert (second.target_general, second.document()["follow_up"]) == ("gen-fix", known)
     assert (other.target_general, "follow_up" in other.document()) == ("gen-any", False)
+    await heard.work("gen-fix", pull_requests=[{"url": URL, "branch": BRANCH}], work_id=first.id)
+    await reign(heard)
+    record = OpenedPullRequests(heard.home).find_for("acme/app#5")
+    assert (record and record.task_id) == second.id, "a task about the pull request does not hide the issue"
 
 
 async def test_a_mention_that_waited_for_the_task_goes_on_with_its_pull_request(heard: Realm) -> None:
@@ -742,16 +746,34 @@ async def test_work_that_was_not_pushed_is_merged_with_that_of_others_or_refused
     assert {"Change dump.py", "Change more.py", "Left behind", "Mend the tests"} < set(subjects(github))
 
 
+def landing(post: Post, github: GitHubServer) -> Services:
+    """What ``kingdom task land`` reads."""
+    (post.home.config / "system.yaml").write_text(json.dumps(post.system | {"repos": {"base_url": github.url}}))
+    package = {**post.manifest.model_dump(mode="json", exclude_defaults=True), "subscribes": ["test.happened"]}
+    (post.folder / "manifest.yaml").write_text(json.dumps(package))
+    return Services(post.home, post.bus, post.journal)
+
+
+async def test_what_began_anew_and_was_refused_is_landed_later(post: Post, github: GitHubServer) -> None:
+    first = await resolved(post)
+    github.merge("acme/app", 1)
+    github.refuse.append("/pulls")
+    fake(post).script = commits("dump.py", "It is called dump now.")
+    second = await on_issue(post, first)
+    assert "but was not landed: no pull request may be made" in second["summary"]
+    github.refuse.clear()
+    landed = await land_again(landing(post, github), second["task_id"])
+    assert landed.url == github.pulls["acme/app"][1]["html_url"]
+    assert "Change dump.py" in subjects(github)
+
+
 async def test_an_answer_is_posted_once_however_often_it_is_landed(post: Post, github: GitHubServer) -> None:
     first = await resolved(post)
     fake(post).script = commits("dump.py", "It is called dump now.")
     github.fail_next = [403]
     second = await follow_up(post, first)
     assert "but was not landed: no pull request may be made" in second["summary"]
-    (post.home.config / "system.yaml").write_text(json.dumps(post.system | {"repos": {"base_url": github.url}}))
-    package = {**post.manifest.model_dump(mode="json", exclude_defaults=True), "subscribes": ["test.happened"]}
-    (post.folder / "manifest.yaml").write_text(json.dumps(package))
-    services = Services(post.home, post.bus, post.journal)
+    services = landing(post, github)
     for _ in range(2):
         landed = await land_again(services, second["task_id"])
         assert (landed.branch, landed.url) == (BRANCH, first["links"][0])
