@@ -253,3 +253,22 @@ async def test_only_those_are_woken_that_take_one_of_the_types(
         assert not woken.is_set()
         await send("OrderPaid")
         await until(woken)
+
+
+@pytest.mark.parametrize(("number", "length", "all_woken"), [(100, 20, False), (60, 190, True), (501, 10, True)])
+async def test_types_that_do_not_fit_into_a_notification_wake_all(
+    bus: EventBus, postgres_url: str, number: int, length: int, all_woken: bool
+) -> None:
+    woken, marked = asyncio.Event(), asyncio.Event()
+    async with connect(postgres_url) as other, asyncio.timeout(30):
+        other.subscribe(STREAM, woken.set, types=["OrderPaid"])
+        other.subscribe("marks", marked.set)
+        await woken.wait()  # as it begins to listen
+        await marked.wait()
+        woken.clear()
+        marked.clear()
+        await bus.publish(STREAM, [Envelope(f"Order{one}".ljust(length, "x"), {}) for one in range(number)])
+        await bus.transport._notifier.close()  # type: ignore[attr-defined]  # what is owed is sent now
+        await bus.publish("marks", order())
+        await marked.wait()  # notifications come in the order of their commits
+        assert woken.is_set() is all_woken

@@ -1,7 +1,7 @@
 """Publish in a transaction of our own, and notify other processes with LISTEN and NOTIFY.
 
-A notification is a hint that arrives at once; polling alone is always sufficient. It names a stream and, where there
-are few, the types of its events, so that of many workers only those are woken that may claim one.
+A notification is a hint that arrives at once; polling alone is always sufficient. It names a stream and, if they fit,
+the types of its events, so that of many workers only those are woken that may claim one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Types = frozenset[str] | None  # of events; None: any
 CHANNEL: Final = "kingdom_outbox"
 _NONE: Final[frozenset[str]] = frozenset()
 _SEPARATOR: Final = "\t"
-_MAX_TYPES: Final = 8  # in one notification, which holds 8,000 bytes: a type is at most 200 characters
+_MAX_NOTICE_BYTES: Final = 7_900  # PostgreSQL takes less than 8,000
+_MAX_TYPES: Final = 500  # in one notification: more are woken all, without a look at how long their names are
 _NOTIFY_INTERVAL_SECONDS: Final = 0.01  # between two notifications of one process for one stream
 _TIMER_SLACK_SECONDS: Final = 0.002  # a publish that comes this late may still carry the notification
 _MAX_INSERT_EVENTS: Final = 100  # events that one INSERT takes; more go in chunks
@@ -326,10 +327,11 @@ def _both(one: Types, other: Types) -> Types:
 
 
 def _payload(stream: str, types: Types) -> str:
-    """Return what a notification says: the stream and, unless there are many, the types."""
+    """Return what a notification says: the stream and, if they fit, the types."""
     if not types or len(types) > _MAX_TYPES or any(_SEPARATOR in name for name in types):
         return stream
-    return _SEPARATOR.join([stream, *sorted(types)])
+    notice = _SEPARATOR.join([stream, *sorted(types)])
+    return notice if len(notice.encode()) <= _MAX_NOTICE_BYTES else stream
 
 
 def _ordering_key(envelope: Envelope, ordered: bool | None) -> str | None:
