@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from kingdom.court.soldiers import Soldier
 
 _TASK_ID: Final = re.compile(r"task-\d{8}-\d{3,}")
+# Of an issue or a pull request on GitHub, or of a ticket in Jira.
+_ADDRESS: Final = re.compile(r"https?://[^/]+/(?:([^/]+/[^/]+)/(?:pull|issues)/(\d+)|browse/([A-Za-z0-9_]+-\d+))\b")
 _JOURNAL_ID_FIELDS: Final = ("event_id", "task_id", "original_task_id", "msg_id", "soldier_id", "subject")
 _MAX_TEXT_CHARS: Final = 300  # of a text in a line; the file that the line names has the rest
 # Which document a journal line follows. Journal times are whole seconds, document times have milliseconds.
@@ -67,7 +69,7 @@ class HistoryLine:
 async def read_history(
     services: Services, start: str, indexes: Sequence[DocumentIndex] = (), roster: SoldierIndex | None = None
 ) -> list[HistoryLine]:
-    """Return the history of an id, or of a subject such as ``SHOP-7``; an empty list when no file mentions it.
+    """Return the history of an id, or of a subject such as ``SHOP-7`` or its address; empty if no file mentions it.
 
     With ``indexes`` of all queues and a ``roster``, not every file has to be read, and only ids are known.
     """
@@ -100,8 +102,10 @@ class _RelatedRecords:
 
 
 def _ids_about(subject: str, documents: Sequence[StoredDocument]) -> set[str]:
-    """Return the ids of events and tasks about a subject, and of tasks that work in the workplaces of these."""
-    wanted = subject.casefold()
+    """Return the ids of events and tasks about a subject or its address, and of tasks in the workplaces of these."""
+    found = _ADDRESS.match(subject)
+    named = subject if found is None else found[3] or f"{found[1]}#{found[2]}"
+    wanted = named.casefold()
     about = [one for one in documents if (subject_of(one.document) or "").casefold() == wanted]
     works = {_work_id(one) for one in about if one.stream == TASKS}
     return {one.id for one in about} | {one.id for one in documents if one.stream == TASKS and _work_id(one) in works}

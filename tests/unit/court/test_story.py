@@ -191,7 +191,8 @@ async def test_the_story_of_a_ticket_is_that_of_all_tasks_about_it_and_its_pull_
         tasks[number] = Task.model_validate({**tasks[number].document(), "follow_up": follow_up})
     await put_documents(services.bus, [*events, *tasks, message(1, tasks[3].id)])
     wanted = ["evt-test-1", "evt-test-2", "evt-test-4", tasks[0].id, tasks[1].id, tasks[3].id, "msg-20260207-001"]
-    for subject in ("SHOP-7", "shop-7", "acme/shop#12", "Acme/Shop#12"):
+    addresses = ("https://x.example/browse/SHOP-7?focused=1", "https://github.com/acme/shop/pull/12/files")
+    for subject in ("SHOP-7", "shop-7", "acme/shop#12", "Acme/Shop#12", *addresses):
         lines = await read_history(services, subject)
         assert [name for name in wanted if not mentions(lines, name)] == [], subject
         assert mentions(lines, "evt-test-3") == [], subject

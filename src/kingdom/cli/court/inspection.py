@@ -201,7 +201,7 @@ def doctor(home: Path | None, json: bool) -> None:
 
 
 @command()
-@argument("traced", metavar="ID", help="The id of an event, task or message; or SHOP-7, acme/shop#12.")
+@argument("traced", metavar="ID", help="The id of an event, task or message; or SHOP-7, acme/shop#12, its address.")
 @home_option
 @json_option
 def trace(traced: str, home: Path | None, json: bool) -> None:
