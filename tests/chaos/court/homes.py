@@ -125,10 +125,10 @@ class Grounds:
             "queue": {"transport": self.queues},
         }
         (self.root / "config/system.yaml").write_text(yaml.safe_dump(system))
-        # A machine busy with the campaign is no reason to hold events back: the processors are looked at with the
-        # second look of a chamberlain's life only, which comes when the campaign is over.
+        # A machine busy with the campaign is no reason to hold events back.
         never = {"yellow": 98, "orange": 99, "red": 100}
-        chamberlain = {"interval_seconds": 240, "health": {"memory_percent": never, "disk_percent": never}}
+        health = {"cpu_percent": dict.fromkeys(never), "memory_percent": never, "disk_percent": never}
+        chamberlain = {"interval_seconds": 240, "health": health}
         (self.root / "config/chamberlain.yaml").write_text(yaml.safe_dump(chamberlain))
 
     def _make_repository(self) -> None:
