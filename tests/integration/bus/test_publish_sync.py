@@ -219,7 +219,7 @@ def test_a_directory_that_is_gone_or_another_one_is_noticed(tmp_path: Path) -> N
     assert len(list((tmp_path / "old" / STREAM / "pending").iterdir())) == 1
 
 
-def test_a_stream_that_is_removed_begins_anew(tmp_path: Path) -> None:
+def test_a_stream_that_is_removed_follow_up_ended(tmp_path: Path) -> None:
     url = set_up(f"files://{tmp_path}/queue")
     publish_sync(STREAM, made(1), url=url)
     shutil.rmtree(tmp_path / "queue" / STREAM)

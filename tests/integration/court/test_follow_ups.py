@@ -611,7 +611,7 @@ async def test_what_is_said_on_the_issue_goes_on_there_and_is_answered_on_the_is
 
 
 @pytest.mark.parametrize("how", ["merged", "closed"])
-async def test_after_its_end_the_work_begins_anew(post: Post, github: GitHubServer, how: str) -> None:
+async def test_after_its_end_there_is_another_pull_request(post: Post, github: GitHubServer, how: str) -> None:
     first = await resolved(post)
     if how == "merged":
         github.merge("acme/app", 1)
@@ -754,7 +754,7 @@ def landing(post: Post, github: GitHubServer) -> Services:
     return Services(post.home, post.bus, post.journal)
 
 
-async def test_what_began_anew_and_was_refused_is_landed_later(post: Post, github: GitHubServer) -> None:
+async def test_what_opens_another_one_and_was_refused_is_landed_later(post: Post, github: GitHubServer) -> None:
     first = await resolved(post)
     github.merge("acme/app", 1)
     github.refuse.append("/pulls")

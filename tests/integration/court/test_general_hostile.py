@@ -125,7 +125,7 @@ async def test_a_limit_that_ends_at_nonsense_still_ends(post: Post, resets_at: f
     assert 4 < (record.next_retry_at - record.created_at).total_seconds() < 9 * 86400
 
 
-async def test_a_note_that_makes_no_sense_is_begun_anew(post: Post) -> None:
+async def test_a_note_that_makes_no_sense_is_without_follow_up(post: Post) -> None:
     folder = post.home.role("gen-test") / "campaigns"
     folder.mkdir(parents=True)
     nonsense = ["", "null", "[]", "{", '{"started_at": "soon"}', '{"started_at": 1, "soldier": "../../x", "new": 1}']

@@ -162,7 +162,7 @@ async def test_a_failed_run_of_a_schedule_is_told(realm: Realm) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"gen-briefing/morning": 7}', '{"gen-briefing/morning": {"until": "x"}}'])
-async def test_a_damaged_file_begins_anew_from_now(realm: Realm, text: str) -> None:
+async def test_a_damaged_file_follow_up_ended_from_now(realm: Realm, text: str) -> None:
     install(realm)
     folder = realm.home.role("king")
     folder.mkdir(parents=True)

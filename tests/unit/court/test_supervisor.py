@@ -45,7 +45,7 @@ def test_a_role_that_dies_again_and_again_is_started_later_each_time_and_then_co
     assert (restarts.failed, restarts.why, restarts.due) == (True, "for good", 100.0 + FAILED_RETRY_SECONDS)
 
 
-def test_a_role_that_lived_long_begins_anew() -> None:
+def test_a_role_that_lived_long_follow_up_ended() -> None:
     restarts = RestartBackoff(deaths=MAX_DEATHS)
     assert restarts.died(0.0, STEADY_SECONDS, "late") < 1.0
     assert restarts.failed is False

@@ -138,7 +138,7 @@ class TaskContext:
         return subject_of({"repo": self.repo, "payload": self.task.payload})
 
 
-def begun_anew(home: Home, task_context: TaskContext) -> TaskContext:
+def without_follow_up(home: Home, task_context: TaskContext) -> TaskContext:
     """Return a task without the pull request that it was to go on with. Raises :class:`TaskRefused`."""
     document = task_context.task.document()
     document.pop(FOLLOW_UP_FIELD, None)
@@ -170,7 +170,7 @@ class TaskProgress:
     restarts: int = 0  # runs that died together with our process
     errors: list[str] = field(default_factory=list)  # of the runs so far
     cancelled: str | None = None  # why the task is to be ended
-    begins_anew: bool | None = None  # the pull request that it was to go on with has ended; None: not asked yet
+    follow_up_ended: bool | None = None  # the pull request that it was to go on with has ended; None: not asked yet
     held: str | None = None  # why it waits for a condition outside
     held_code: str | None = None  # RATE_LIMITED: the model service; HELD: something else
     held_until: float | None = None  # when it is looked at again

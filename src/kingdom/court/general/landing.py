@@ -16,7 +16,7 @@ from kingdom.agents.untrusted import clean, clean_line, cut_middle
 from kingdom.base.files import read_object, write_json
 from kingdom.court.commands import InvalidTaskState, find_task
 from kingdom.court.config import load_system
-from kingdom.court.general.context import begun_anew, load_task_context
+from kingdom.court.general.context import load_task_context, without_follow_up
 from kingdom.court.general.workspace import Workspace, allows_local
 from kingdom.court.models import Task
 from kingdom.court.packages.installed import load_generals
@@ -160,8 +160,8 @@ async def land_again(
     if how is not None or plan.how == "review":
         plan = plan.model_copy(update={"how": how or "pull-request"})
     context = await load_task_context(home, services.bus, task)
-    if result.get("began_anew"):
-        context = begun_anew(home, context)
+    if result.get("follow_up_ended"):
+        context = without_follow_up(home, context)
     system = load_system(home)
     local = allows_local(system.repos.base_url, package.manifest.default_repo)
     workspace = Workspace(home, task.target_general, local=local, settings=system.git.settings())

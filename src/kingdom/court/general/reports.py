@@ -114,8 +114,8 @@ class ResultBuilder:
         }
         if (before := task.continues) is not None:
             more["original_task_id"] = before
-        if self.progress.begins_anew:
-            more["began_anew"] = True  # landed later, it is not a follow-up either
+        if self.progress.follow_up_ended:
+            more["follow_up_ended"] = True  # landed later, it is not a follow-up either
         if landed := self._landed_by_workflow():
             more |= {"pull_requests": landed, "work_id": self.task_context.history.work_id}
         return Result(

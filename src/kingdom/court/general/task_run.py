@@ -34,10 +34,10 @@ from kingdom.court.general.context import (
     TaskContext,
     TaskHistory,
     TaskProgress,
-    begun_anew,
     has_ended,
     load_task_context,
     pull_request_of,
+    without_follow_up,
 )
 from kingdom.court.general.errors import TaskHeld, TaskNotNeeded, TaskNotReady, TaskRefused
 from kingdom.court.general.evidence import ClaimedSuccess, check_evidence, evidence_error
@@ -183,8 +183,8 @@ class TaskRun:
         progress = self._begin()
         self._running = await self._adopt(progress)
         self._task_context = await load_task_context(self._context.home, self._context.bus, self.task)
-        if progress.begins_anew:
-            self._task_context = begun_anew(self._context.home, self._task_context)
+        if progress.follow_up_ended:
+            self._task_context = without_follow_up(self._context.home, self._task_context)
         if progress.cancelled is not None:
             self._request_halt("cancelled")
         while True:
@@ -229,10 +229,10 @@ class TaskRun:
         """Prepare a run and start a new soldier."""
         context = self._context
         opened = self._task_context.follow_up
-        if progress.begins_anew is None and opened is not None:
-            progress.begins_anew = await self._unless_halted(has_ended(context, self._task_context, opened))
-            if progress.begins_anew:
-                self._task_context = begun_anew(context.home, self._task_context)
+        if progress.follow_up_ended is None and opened is not None:
+            progress.follow_up_ended = await self._unless_halted(has_ended(context, self._task_context, opened))
+            if progress.follow_up_ended:
+                self._task_context = without_follow_up(context.home, self._task_context)
         prepared = await self._unless_halted(prepare_run(context, self._task_context, progress))
         self._place = prepared.place
         without = prepared.permit is not None and not prepared.permit.mcp
