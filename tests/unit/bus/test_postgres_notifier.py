@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from kingdom.bus.transports.postgresql._publisher import Notice, Notifier
 
 STREAM = "orders"
@@ -83,10 +85,15 @@ async def test_other_news_is_told_at_once_and_what_is_owed_at_the_end() -> None:
     assert wire.told == [STREAM, "payments"]
 
 
-async def test_many_types_are_not_named() -> None:
+@pytest.mark.parametrize(
+    ("number", "length", "named"), [(100, 20, True), (41, 190, True), (42, 190, False), (500, 1, True), (501, 1, False)]
+)
+async def test_types_are_named_if_they_fit(number: int, length: int, named: bool) -> None:
     notifications, _ = notifier()
-    many = frozenset(f"Order{number}" for number in range(9))
-    assert notifications.collect(STREAM, many, time.monotonic()) == Notice(STREAM, frozenset())
+    many = frozenset(f"Order{one}".ljust(length, "x") for one in range(number))
+    payload = "\t".join([STREAM, *sorted(many)]) if named else STREAM
+    assert notifications.collect(STREAM, many, time.monotonic()) == Notice(payload, frozenset())
+    assert len(payload) < 8000
 
 
 async def test_a_notification_of_any_type_names_none() -> None:
