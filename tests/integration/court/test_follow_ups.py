@@ -419,10 +419,14 @@ async def test_new_commits_replace_the_review_of_older_ones(realm: Realm) -> Non
 
 
 async def test_somebody_who_may_not_use_the_court_ends_nothing(issue: Realm) -> None:
-    rules = {"default": "trusted", "rules": [{"source": "github", "users": ["ann"], "tier": "blocked"}]}
+    rules = {"default": "trusted", "rules": [{"source": "github", "users": ["ann"], "tier": "refuse"}]}
     (issue.home.config / "trust.yaml").write_text(json.dumps(rules))
-    await ended(issue, 2, "issue.closed")
+    by_bob = {"number": 5, **comment("And cp."), "actor": "bob"}
+    await issue.event(2, "github.issue.mentioned", repo="acme/app", payload=by_bob, created_at=NOON)
+    await ended(issue, 3, "issue.closed")
+    assert issue.where("evt-github-3") == ("completed", "completed"), "it is refused"
     assert len(issue.tasks()) == 1
+    assert issue.ids("events", "pending") == ["evt-github-2"], "what waits is not dropped either"
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────────

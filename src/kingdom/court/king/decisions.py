@@ -171,10 +171,7 @@ async def cancel_overtaken(state: KingState, pending: PendingEvent, generals: Ab
 
     What was asked for on an issue outlives the pull request that it goes on with: then there is another one.
     """
-    decision, about_work = state.trust.judge(pending.people), is_about_work(pending.type)
-    ended: list[Case] = []
-    if decision.waits or decision.refused:
-        return ended
+    about_work, ended = is_about_work(pending.type), []
     subjects = dict.fromkeys(one for one in (pending.subject, pending.led_to) if one is not None)
     for case in [case for subject in subjects for case in state.cases.of_subject(subject)]:
         if case.general not in generals or is_about_work(case.type) != about_work:

@@ -263,6 +263,9 @@ class King:
         """End the tasks about what was closed or taken back, and discard what waits and happened before."""
         actions: dict[str, tuple[EventAction, str | None]] = {}
         for pending in self._pending.take_overtaking():
+            decision = self._state.trust.judge(pending.people)
+            if decision.waits or decision.refused:
+                continue
             ended = await cancel_overtaken(self._state, pending, self._routing.cancelled_by(pending.type))
             if ended and pending.id in self._pending.direct:  # no general takes it
                 actions[pending.id] = dispatch_cancel(self._state, ended[0].task, ended[0].general), None

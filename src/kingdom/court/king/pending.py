@@ -92,10 +92,8 @@ class RoutingTable:
         for name in generals.broken:
             entries += _read_broken_manifest(name, home.generals / name / MANIFEST_FILE, generals.problems)
         self._entries = sorted(entries, key=lambda entry: entry.rank)
-        self._cancelling = {
-            name: general.manifest.cancel_on for name, general in generals.by_name.items() if general.manifest.cancel_on
-        }
         self._known: dict[RoutedFields, Route | None] = {}
+        self._cancelled_by: dict[str, set[str]] = {}
 
     def match(self, event: RoutedFields) -> Route | None:
         """Return the route of an event, or None when no general takes it."""
@@ -107,11 +105,19 @@ class RoutingTable:
 
     def may_cancel(self, event_type: str) -> bool:
         """Whether an event ends tasks of some general."""
-        return bool(self._cancelling and self.cancelled_by(event_type))
+        return bool(self.cancelled_by(event_type))
 
     def cancelled_by(self, event_type: str) -> set[str]:
         """Return the generals whose tasks an event ends."""
-        return {name for name, types in self._cancelling.items() if any(type_matches(one, event_type) for one in types)}
+        if event_type not in self._cancelled_by:
+            if len(self._cancelled_by) >= _MAX_CACHED_ROUTES:
+                self._cancelled_by.clear()
+            self._cancelled_by[event_type] = {
+                name
+                for name, general in self._generals.items()
+                if any(type_matches(one, event_type) for one in general.manifest.cancel_on)
+            }
+        return self._cancelled_by[event_type]
 
     def why_not(self, event: RoutedFields) -> str:
         """Say why no general takes an event."""
