@@ -254,8 +254,11 @@ class Runner:
         try:
             with self._files.follow(folder.prompt, folder.path, woken.set) as notified:
                 async with asyncio.timeout(_START_SECONDS):
-                    while (identity := folder.read_identity()) is None:
-                        if shim is not None and not shim.running:
+                    while True:
+                        ended = shim is not None and not shim.running  # first: a short run may be over by now
+                        if (identity := folder.read_identity()) is not None:
+                            break
+                        if ended:
                             said = read_end(folder.log) or "it printed nothing"
                             raise StartFailed(f"the shim of run {order.run_id} did not start: {said}")
                         await _sleep_until(woken, poll_interval(notified=notified) / 10)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from kingdom.agents.errors import AlreadyStarted, InvalidOrder
+from kingdom.agents.folder import ProcessIdentity, RunFolder
 from kingdom.agents.port import AgentEvent, Began, Caps, Heartbeat, Text, Timers, Usage
 from kingdom.base.uptime import uptime
 from tests.support.agents import ESCAPES, PATIENT, QUICK, RUN, Barracks, run_to_end
@@ -310,6 +313,29 @@ async def test_a_program_that_cannot_be_started_is_told(barracks: Barracks) -> N
     outcome = await (await barracks.runner().start(order)).wait()
     assert outcome.status == "failed"
     assert "could not be started: No such file or directory" in str(outcome.error)
+
+
+async def test_a_program_that_is_over_before_we_look_has_started(
+    barracks: Barracks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, late = RunFolder.read_identity, []
+
+    def read_too_early(folder: RunFolder) -> ProcessIdentity | None:
+        if late or not folder.prompt.exists():
+            return read(folder)
+        while (identity := read(folder)) is None:
+            time.sleep(0.01)
+        late.append(identity)
+        shim = os.pidfd_open(identity.shim_pid)
+        select.select([shim], [], [], 60)
+        os.close(shim)
+        return None  # what we would have read before all this
+
+    monkeypatch.setattr(RunFolder, "read_identity", read_too_early)
+    order = barracks.order(engine="command", options={"argv": ["true"]})
+    outcome = await (await barracks.runner().start(order)).wait()
+    assert late
+    assert outcome.exit_code == 0
 
 
 async def test_orders_that_cannot_be_carried_out_are_refused_before_anything_is_made(barracks: Barracks) -> None:
