@@ -1005,14 +1005,25 @@ async def on_ticket(post: Post, jira: FakeJira, script: Callable[[Order, int], O
     fake(post).script = script
     fields = {"type": "jira.ticket.assigned", "payload": {"key": "APP-7", "title": "Sort the list"}}
     (result,) = await post.finish(await post.task(repo="acme/app", **fields))
-    return result, "\n---\n".join(adf_text(one["body"]) for one in jira.issues["APP-7"]["comments"])
+    return result, "\n---\n".join(map(adf_text, (one["body"] for one in jira.issues["APP-7"]["comments"])))
+
+
+async def test_a_comment_shows_that_work_has_begun_on_a_ticket(post: Post, jira: FakeJira) -> None:
+    _, comment = await on_ticket(post, jira, commits("ls.py", "The list is sorted."))
+    assert comment.startswith("I have begun. (task-20260921-001)\n---\nThe list is sorted.")
+    land = {"how": "pull-request", "replies": False}
+    post.manifest = Manifest.model_validate({**post.manifest.model_dump(exclude_defaults=True), "land": land})
+    task = await post.task(2, repo="acme/app", type="jira.ticket.assigned", payload={"key": "APP-7"})
+    (result,) = await post.finish(task)
+    assert (result["status"], len(jira.issues["APP-7"]["comments"])) == ("success", 2)
 
 
 async def test_a_ticket_gets_the_link_of_its_pull_request(post: Post, jira: FakeJira, github: GitHubServer) -> None:
     result, comment = await on_ticket(post, jira, commits("ls.py", "The list is sorted."))
     (pull,) = github.pulls["acme/app"]
-    assert comment == f"The list is sorted.\n{pull['html_url']}\n{result['task_id']}, gen-test"
-    (posted_comment,) = jira.issues["APP-7"]["comments"]
+    _, said = comment.split("\n---\n")
+    assert said == f"The list is sorted.\n{pull['html_url']}\n{result['task_id']}, gen-test"
+    _, posted_comment = jira.issues["APP-7"]["comments"]
     link = posted_comment["body"]["content"][1]["content"][0]
     assert link["marks"] == [{"type": "link", "attrs": {"href": pull["html_url"]}}]
 
@@ -1029,15 +1040,16 @@ async def test_a_question_is_posted_on_the_ticket_once(post: Post, jira: FakeJir
     post.manifest = Manifest.model_validate(
         {**post.manifest.model_dump(exclude_defaults=True), "subscribes": subscribes}
     )
-    jira.comment("APP-7", "About task-20260921-001, again", by="acc-ann")
+    jira.comment("APP-7", "I have a question. task-20260921-001, gen-test", by="acc-bot")
     result, comment = await on_ticket(post, jira, lambda order, number: asks())
-    assert comment == "About task-20260921-001, again", "it was posted before"
+    assert comment == "I have a question. task-20260921-001, gen-test", "it was posted before"
     assert result["asked_at"] == timestamp(NOW)
     jira.issues["APP-7"]["comments"].clear()
     fake(post).script = lambda order, number: asks()
     task = await post.task(2, repo="acme/app", type="jira.ticket.assigned", payload={"key": "APP-7"})
     (result,) = await post.finish(task)
-    (again,) = jira.issues["APP-7"]["comments"]
+    begun, again = jira.issues["APP-7"]["comments"]
+    assert adf_text(begun["body"]) == "I have begun. (task-20260921-002)"
     assert adf_text(again["body"]).splitlines()[:3] == [
         "I have a question before I go on: By name or by size?",
         "Choices: name, size.",
@@ -1055,7 +1067,7 @@ async def test_a_ticket_that_cannot_be_commented_on_changes_nothing(
         case "ticket":
             jira.issues["APP-8"] = jira.issues.pop("APP-7")
             jira.issues["APP-7"] = {"id": "none", "comments": []}
-            jira.fail("POST", 403)
+            jira.fail("POST", 403, times=2)
         case "jira":
             (post.home.config / "sentinel.yaml").unlink()
         case "status":

@@ -285,11 +285,12 @@ class GeneralContext:
         self._journal = services.journal
         self._actor = general_actor(self.name)
 
-    def start_aside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that no task waits for. What is not done when the general stops is dropped."""
+    def start_aside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something beside a soldier. What is not done when the general stops is dropped."""
         started = asyncio.create_task(work)
         self._aside.add(started)
         started.add_done_callback(self._aside.discard)
+        return started
 
     async def stop_aside(self) -> None:
         """Wait a little for what is done aside, then drop it."""

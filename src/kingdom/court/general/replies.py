@@ -1,9 +1,9 @@
 """Reply to the issue, pull request or ticket that a task is about: what it asks, why it failed, or was skipped.
 
-Those who asked for the work may see nothing else of the court. A reaction to what they wrote shows that it has begun. A
-reply is an addition: one that cannot be posted changes nothing. What was done is seen on GitHub already, in the pull
-request or in the answer to a review (:mod:`.landing`); a ticket, and an issue whose pull request was there before, get
-the link.
+Those who asked for the work may see nothing else of the court. A reaction to what they wrote, or on a ticket a comment,
+shows that it has begun. A reply is an addition: one that cannot be posted changes nothing. What was done is seen on
+GitHub already, in the pull request or in the answer to a review (:mod:`.landing`); a ticket, and an issue whose pull
+request was there before, get the link.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _REQUESTS: Final = ("assigned", "labeled", "mentioned", "opened", "review_reques
 _TIMEOUT_SECONDS: Final = 30.0
 _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "en": {
+        "begun": "I have begun. ({task})",
         "question": "I have a question before I go on: {text}",
         "choices": "Choices: {choices}.",
         "comment": "Answer in a comment.",
@@ -45,6 +46,7 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
         "skipped": "I changed nothing: {text}",
     },
     "ko": {
+        "begun": "시작했습니다. ({task})",
         "question": "계속하기 전에 질문이 있습니다: {text}",
         "choices": "선택지: {choices}.",
         "comment": "댓글로 답해 주세요.",
@@ -73,11 +75,8 @@ async def post_reply(
             if (number := number_of(task_context)) is not None:
                 posted = await _comment_on_github(context, task_context, number, result.task_id, text)
             else:
-                from kingdom.court.general.jira_replies import comment_on_ticket  # the client takes a while to load
-
-                signed = f"{text}\n\n{result.task_id}, {context.name}"
-                key = _ticket_of(task_context)
-                posted = key and await comment_on_ticket(context.home, key, signed, result.task_id)
+                signature = f"{result.task_id}, {context.name}"
+                posted = await _comment_on_ticket(context, task_context, f"{text}\n\n{signature}", signature)
     except (GitError, CourtError, TimeoutError) as error:
         log.warning("%s: the reply to %s was not posted: %s", context.name, task_context.subject, error)
         return result
@@ -87,22 +86,26 @@ async def post_reply(
 
 
 async def show_begun(context: GeneralContext, task_context: TaskContext) -> None:
-    """React on GitHub to what asked for a task."""
-    land, path = context.manifest.land, _reaction_path(task_context)
-    if land is None or not land.replies or path is None:
+    """React on GitHub to what asked for a task, or comment on its ticket: Jira has no reactions."""
+    land, task = context.manifest.land, task_context.task
+    if land is None or not land.replies or task.type == RESUME_TYPE:
         return
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
-            requests = await context.workspace.pull_requests(repository_url(task_context.repo, context.base_url))
-            await requests.react(path, _BEGUN)
+            if (path := _reaction_path(task_context)) is not None:
+                requests = await context.workspace.pull_requests(repository_url(task_context.repo, context.base_url))
+                await requests.react(path, _BEGUN)
+            else:
+                text = _TEXTS[context.system.locale]["begun"].format(task=task.id)
+                await _comment_on_ticket(context, task_context, text, task.id)
     except (GitError, CourtError, TimeoutError) as error:
-        log.info("%s: no reaction on %s: %s", context.name, task_context.subject, error)
+        log.info("%s: %s does not show that work has begun: %s", context.name, task_context.subject, error)
 
 
 def _reaction_path(task_context: TaskContext) -> str | None:
     """Return the path of what asked for a task, if one can react to it: not to a review, nor to a check."""
     payload, number = task_context.task.payload, number_of(task_context)
-    if not task_context.repo or number is None or task_context.task.type == RESUME_TYPE:
+    if not task_context.repo or number is None:
         return None
     comment = payload.get("comment")
     if isinstance(comment, dict):
@@ -110,6 +113,15 @@ def _reaction_path(task_context: TaskContext) -> str | None:
         return f"/{of}/comments/{identity}" if type(identity) is int and "review_state" not in payload else None
     asked = str(task_context.type).rpartition(".")[2]
     return f"/issues/{number}" if asked in _REQUESTS else None
+
+
+async def _comment_on_ticket(context: GeneralContext, task_context: TaskContext, text: str, mark: str) -> str | None:
+    """Comment on the ticket of a task, once; return when. None: it is about no ticket."""
+    if (key := _ticket_of(task_context)) is None:
+        return None
+    from kingdom.court.general.jira_replies import comment_on_ticket  # the client takes a while to load
+
+    return await comment_on_ticket(context.home, key, text, mark)
 
 
 async def _comment_on_github(

@@ -128,6 +128,7 @@ class TaskRun:
         self._progress = context.progress_store.load(task.id)
         self._task_context = TaskContext(task, TaskHistory(task.id))  # until it is loaded
         self._running: Running | None = None
+        self._begun_shown: asyncio.Task[None] | None = None
         self._adopted = False
         self._place: Workplace | None = None
         # Whether a condition that held it back may still be there: until the model answers, nobody knows.
@@ -268,7 +269,7 @@ class TaskRun:
             raise
         context.emit(SoldierSpawned(self.task.id, soldier_id))
         if not progress.retries:
-            context.start_aside(show_begun(context, self._task_context))
+            self._begun_shown = context.start_aside(show_begun(context, self._task_context))
         if progress.held_code == "HELD":
             self.still_held = False
         return running
@@ -334,6 +335,8 @@ class TaskRun:
         if plan is not None and plan.how == "review":
             return await post_review(context, task_context, self._place, result, outcome.result or {})
         result = await land_result(context, task_context, self._place, result)
+        if self._begun_shown is not None:
+            await asyncio.wait([self._begun_shown])  # a reply comes after it
         return await post_reply(context, task_context, result, outcome.result or {})
 
     async def _park(

@@ -279,7 +279,8 @@ class LandSection(ShortFormSection):
     """Whether pull requests are opened as drafts."""
     replies: bool = True
     """Whether questions, failures and answers are posted as comments on the issue, pull request or ticket that the task
-    is about, and a reaction shows that it has begun. A comment there since answers the question.
+    is about, and a reaction, on a ticket a comment, shows that it has begun. A comment there since answers the
+    question.
     """
 
 
