@@ -7,10 +7,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-COMPILED := $(VENV)/.compiled-tests
 # Most tests wait for a disk, a process or a server: two more at once than two cores.
 TEST_WORKERS ?= 4
-PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal
+PYTEST := $(BIN)/python -m pytest -p tests.support.workers --workers $(TEST_WORKERS)
+COMPONENTS := system-packages agent-clis axe-core api-examples kafka-broker
 # Tests wait for the disk many thousand times. `make test` works in memory where 4 GB are free there, and keeps the
 # folders of failed tests only; `make walks`, and pytest by hand, work on the disk.
 MEMORY := $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 4000000 2>/dev/null && echo /dev/shm)
@@ -23,8 +23,8 @@ GO_PEERS := $(patsubst bench/peers/%/go.mod,%,$(wildcard bench/peers/*/go.mod))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick-tests walks components coverage chaos certificate bench docs release lint rules types fmt \
-	requirements clean
+.PHONY: help demo test quick-tests walks components $(COMPONENTS) coverage chaos certificate bench docs release lint \
+	rules types fmt requirements clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -56,26 +56,22 @@ PYTHON_OF_oban := 3.12
 demo: $(READY)  ## See the system at work: the king is killed half way, nothing is lost
 	@$(BIN)/python -m kingdom demo
 
-test: $(READY)  ## Lint, types, layers and the tests, but for those that take long
-	@$(MAKE) --no-print-directory -j 3 components rules $(COMPILED)
-	@$(MAKE) --no-print-directory -j 2 types quick-tests  # mypy would leave all cores but one to themselves
+test:  ## Lint, types, layers and the tests, but for those that take long
+	@$(MAKE) --no-print-directory -j 6 components types quick-tests
 
-quick-tests: $(READY)
+# The broker is not among them: its jars take longest, and the tests that need it wait for it.
+quick-tests: $(READY) rules $(filter-out kafka-broker,$(COMPONENTS))
 	$(IN_MEMORY) $(PYTEST) -m "not walk" $(KEEP_FAILED)
 
 walks: $(READY) components  ## Tests that take long, crash walks, short kill campaigns, long random searches
 	KINGDOM_SEARCH_FACTOR=10 $(PYTEST) -m "walk or search"
 
-components: $(READY)  # what tests need that pip does not bring
-	@scripts/system-packages
-	@scripts/agent-clis || test $$? = 3  # 3: they cannot be had here; their tests are skipped and say so
-	@scripts/axe-core || test $$? = 3  # the same
-	@scripts/api-examples || test $$? = 3  # the same
-	@scripts/kafka-broker || test $$? = 3  # the same
+components: $(COMPONENTS)  # what tests need that pip does not bring
 
-$(COMPILED): $(READY) $(shell find tests -name 'test_*.py')  # otherwise each worker does it for itself
-	@found=$$($(BIN)/python -m pytest --quiet --collect-only $(filter tests/%,$?) 2>&1) || { echo "$$found"; exit 1; }
-	@touch $@
+$(COMPONENTS):
+	@scripts/$@ || test $$? = 3  # 3: it cannot be had here; its tests are skipped and say so
+
+axe-core api-examples: | agent-clis  # which installs npm
 
 coverage: $(READY)  ## Every test but the walks, with coverage counted; some minutes longer
 	$(PYTEST) -m "not walk" --cov --cov-report term:skip-covered
