@@ -97,6 +97,10 @@ class FakeGitHub(FakeServer):
         who = {"requested_reviewer": {"login": reviewer}}
         return self.entry(number, "review_requested", by, repo=repo, reason="review_requested", **who)
 
+    def withdraw_review(self, number: int, reviewer: str = ME, by: str = "grace") -> int:
+        """Take the request for a review back; returns the id of the entry."""
+        return self.entry(number, "review_request_removed", by, requested_reviewer={"login": reviewer})
+
     def comment(self, number: int, body: str = "Looks fine", by: str = "grace", repo: str = REPO) -> int:
         """Comment; returns the id of the comment."""
         reason = "mention" if f"@{ME}" in body else "subscribed"

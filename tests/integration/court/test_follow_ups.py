@@ -406,6 +406,19 @@ async def test_a_review_ends_with_its_pull_request_and_a_mention_on_the_issue_do
         await issue.work("gen-fix")
 
 
+async def test_a_review_ends_when_nobody_asks_for_it_any_more(realm: Realm) -> None:
+    kinds = ["github.pr.review_requested", "github.pr.review_request_removed"]
+    realm.install("gen-pr", subscribes=kinds[:1], cancel_on=kinds[1:])
+    await realm.event(1, kinds[0], repo="acme/app", payload={"number": 7}, created_at=NOON)
+    await reign(realm)
+    assert len(realm.tasks()) == 1
+    await ended(realm, 2, "pr.review_request_removed", number=7)
+    (task,) = realm.tasks("completed")
+    assert (
+        json.loads(realm.home.result(task.id).read_text())["error"] == "ann took back the request to review acme/app#7"
+    )
+
+
 async def test_new_commits_replace_the_review_of_older_ones(realm: Realm) -> None:
     realm.install("gen-pr", subscribes=["github.pr.opened", "github.pr.updated"], cancel_on=["github.pr.updated"])
     for event, kind in enumerate(("opened", "updated", "updated", "updated"), 1):

@@ -48,6 +48,7 @@ KINDS = {
     ("pull_request", "reopened"): "reopened",
     ("pull_request", "ready_for_review"): "ready_for_review",
     ("pull_request", "review_requested"): "review_requested",
+    ("pull_request", "review_request_removed"): "review_request_removed",
     ("pull_request", "synchronize"): "updated",
     ("pull_request_review", "submitted"): "commented",
     ("pull_request_review_comment", "created"): "commented",

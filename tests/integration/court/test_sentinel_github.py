@@ -116,15 +116,29 @@ async def test_a_pull_request_opened_with_us_as_reviewer_is_one_event(post: Post
     assert post.types() == ["pr.review_requested"]
 
 
-async def test_a_request_that_was_taken_back_before_anybody_looked_is_none(post: Post, github: FakeGitHub) -> None:
+async def test_a_request_that_was_taken_back_before_anybody_looked_is_not_heard(post: Post, github: FakeGitHub) -> None:
     github.open(1)
     act(post, 100)
     github.request_review(1)
     act(post)
-    github.entry(1, "review_request_removed", "grace", requested_reviewer={"login": ME})
+    github.withdraw_review(1)
     async with post.watch("github", section(github)) as watch:
         await look(post, watch)
-    assert post.types() == ["pr.opened"]
+    assert post.types() == ["pr.opened", "pr.review_request_removed"]
+
+
+async def test_a_request_that_is_taken_back_is_heard(post: Post, github: FakeGitHub) -> None:
+    github.open(1)
+    act(post, 100)
+    async with post.watch("github", section(github)) as watch:
+        github.request_review(1)
+        await look(post, watch)
+        act(post)
+        github.withdraw_review(1, "somebody")
+        github.withdraw_review(1)
+        await look(post, watch)
+    assert post.types()[-2:] == ["pr.review_requested", "pr.review_request_removed"]
+    assert post.events()[-1]["payload"]["reviewer"] == ME
 
 
 async def test_new_commits_are_told_once_for_each_head(post: Post, github: FakeGitHub) -> None:

@@ -73,6 +73,12 @@ async def refusal(call: Awaitable[WebhookResult]) -> int | None:
             {"requested_team": {"slug": "backend"}},
             "pr.review_requested",
         ),
+        (
+            "review_request_removed",
+            {"requested_reviewer": {"login": "kingdom-bot"}},
+            {"requested_team": {"slug": "backend"}},
+            "pr.review_request_removed",
+        ),
         ("assigned", {"assignee": {"login": "kingdom-bot"}}, {"assignee": {"login": "ann"}}, "pr.assigned"),
         ("unassigned", {"assignee": {"login": "kingdom-bot"}}, {"assignee": {"login": "ann"}}, "pr.unassigned"),
     ],

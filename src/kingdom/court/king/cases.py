@@ -150,6 +150,8 @@ class Cases:
             self._active[general] -= 1
 
 
+# Events that end a task, with words of their own.
+_ENDINGS: Final = ("closed", "merged", "unassigned", "review_request_removed")
 _TEXTS: Final[dict[str, dict[str, str]]] = {
     "en": {
         "started": "{general} started on {title}",
@@ -165,6 +167,7 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "closed": "{subject} was closed by {user}",
         "merged": "{subject} was merged by {user}",
         "unassigned": "{subject} was unassigned by {user}",
+        "review_request_removed": "{user} took back the request to review {subject}",
         "overtaken": "{subject}: {type} by {user}",
     },
     "ko": {
@@ -181,6 +184,7 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "closed": "{user} 님이 {subject} 항목을 닫았습니다",
         "merged": "{user} 님이 {subject} 항목을 병합했습니다",
         "unassigned": "{user} 님이 {subject} 배정을 해제했습니다",
+        "review_request_removed": "{user} 님이 {subject} 리뷰 요청을 취소했습니다",
         "overtaken": "{subject}: {user} 님의 {type}",
     },
 }
@@ -276,7 +280,7 @@ class MessageComposer:
     def overtaken(self, event_type: str, subject: str, user: str) -> str:
         """Say which event has ended a task."""
         what = event_type.rpartition(".")[2]
-        known = what if what in ("closed", "merged", "unassigned") else "overtaken"
+        known = what if what in _ENDINGS else "overtaken"
         values = {"subject": one_line(subject), "user": one_line(user), "type": event_type}
         return render_text(self._locale, known, **values)
 

@@ -46,6 +46,7 @@ SOURCE_EVENT_TYPES: Final = (
     SourceEventType(
         "github.pr.review_requested", "a review was requested from this account or one of its teams", "high"
     ),
+    SourceEventType("github.pr.review_request_removed", "the request for a review was taken back"),
     SourceEventType("github.pr.assigned", "the pull request was assigned to this account"),
     SourceEventType("github.pr.unassigned", "this account was unassigned from the pull request"),
     SourceEventType(

@@ -29,7 +29,8 @@ _UNFILTERED_ENTRIES: Final = {"closed", "merged", "reopened", "ready_for_review"
 _PR_ONLY_ENTRIES: Final = {"merged", "ready_for_review"}
 GITHUB: Final = "github"
 _ASSIGNMENTS: Final = ("assigned", "unassigned")
-_COLLABORATOR_ACTIONS: Final = ("review_requested", *_ASSIGNMENTS, "labeled", "merged")
+_REVIEW_REQUESTS: Final = ("review_requested", "review_request_removed")
+_COLLABORATOR_ACTIONS: Final = (*_REVIEW_REQUESTS, *_ASSIGNMENTS, "labeled", "merged")
 _WORD_BOUNDARY: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -123,10 +124,11 @@ def _entry_action(
     if kind == "reviewed" and is_pr:
         comments = [comment for comment in history.review_comments if comment.get("pull_request_review_id") == identity]
         return review_action(entry, comments, account)
-    if kind == "review_requested" and is_pr:
-        if not _is_request_to_us(entry, account) or _is_withdrawn(entry, entries):
+    if kind in _REVIEW_REQUESTS and is_pr:
+        withdrawn = kind == "review_requested" and _is_withdrawn(entry, entries)
+        if withdrawn or not _is_request_to_us(entry, account):
             return None
-        return GitHubAction("review_requested", f"request-{identity}", _actor(entry), at, _requested_reviewer(entry))
+        return GitHubAction(str(kind), f"request-{identity}", _actor(entry), at, _requested_reviewer(entry))
     if kind in _ASSIGNMENTS:
         who = text_at(entry, "assignee", "login")
         return (
@@ -222,7 +224,7 @@ def _is_withdrawn(request: dict[str, Any], entries: list[dict[str, Any]]) -> boo
 
 def _requests(entries: list[dict[str, Any]], asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for entry in entries:
-        if entry.get("event") in ("review_requested", "review_request_removed") and _requested_reviewer(entry) == asked:
+        if entry.get("event") in _REVIEW_REQUESTS and _requested_reviewer(entry) == asked:
             yield entry
 
 

@@ -100,11 +100,11 @@ def _lifecycle_action(
 
     at = subject.get("updated_at")
     reviewer, assignee = text_at(payload, "requested_reviewer", "login"), text_at(payload, "assignee", "login")
-    if what == "review_requested":
+    if what in ("review_requested", "review_request_removed"):
         team = payload.get("requested_team")
         wanted = account.is_team(team) if isinstance(team, dict) else account.is_me(reviewer)
         asked = reviewer or text_at(team, "slug")
-        return action("review_requested", asked, reviewer=asked) if wanted else None
+        return action(what, asked, reviewer=asked) if wanted else None
     if what in ("assigned", "unassigned"):
         return action(what, assignee, assignee=assignee) if account.is_me(assignee) else None
     if what == "opened":
