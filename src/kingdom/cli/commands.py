@@ -32,7 +32,7 @@ SECTIONS: Final[dict[str, tuple[CommandSpec, ...]]] = {
         CommandSpec("demo", "demo:demo", "Show a court at work in a temporary folder."),
         CommandSpec("docs", "docs:docs", "Open the documentation in a browser."),
         CommandSpec("run", "workflow.run:run", "Have an agent do one thing in a git repository."),
-        CommandSpec("init", "court.lifecycle:init", "Create the home of a court."),
+        CommandSpec("init", "court.init:init", "Create the home of a court."),
         CommandSpec("up", "court.lifecycle:up", "Start the court and restart roles that die."),
         CommandSpec(
             "status",
