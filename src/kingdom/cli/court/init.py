@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @argument(
     "directory",
     type=PATH,
-    metavar="DIR",
+    metavar="[DIR]",
     required=False,
     help="The folder that becomes the home of the court. Default: court, or the home you are in.",
 )
