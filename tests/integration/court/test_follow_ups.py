@@ -966,6 +966,28 @@ async def test_in_korean(post: Post, github: GitHubServer) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "outcome", "comment"),
+    [
+        ("review_requested", Outcome("failed", {"status": "failed", "error": "No."}), "I could not do this: No."),
+        (
+            "mentioned",
+            Outcome("skipped", {"status": "skipped", "summary": "A draft."}),
+            "I did not review this: A draft.",
+        ),
+        ("opened", Outcome("failed", {"status": "failed", "error": "No."}), ""),
+        ("updated", Outcome("skipped", {"status": "skipped", "summary": "A draft."}), ""),
+    ],
+)
+async def test_who_asked_for_a_review_hears_why_there_is_none(
+    post: Post, github: GitHubServer, kind: str, outcome: Outcome, comment: str
+) -> None:
+    land = {"how": "review"}
+    post.manifest = Manifest.model_validate({**post.manifest.model_dump(exclude_defaults=True), "land": land})
+    _, said = await replied(post, github, outcome, type=f"github.pr.{kind}")
+    assert said == comment
+
+
+@pytest.mark.parametrize(
     "fields",
     [
         {"type": "jira.ticket.assigned"},

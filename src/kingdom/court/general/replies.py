@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _MAX_CHARS: Final = 10_000
 _BEGUN: Final = "eyes"
 _REQUESTS: Final = ("assigned", "labeled", "mentioned", "opened", "review_requested")  # of what has no comment
+_ASKED: Final = (".assigned", ".mentioned", ".review_requested")
 _TIMEOUT_SECONDS: Final = 30.0
 _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "en": {
@@ -44,6 +45,7 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
         "failed": "I could not do this: {text}",
         "ended": "I could not do this. What happened is in the court: `kingdom task show {task}`",
         "skipped": "I changed nothing: {text}",
+        "not_reviewed": "I did not review this: {text}",
     },
     "ko": {
         "begun": "시작했습니다. ({task})",
@@ -55,6 +57,7 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
         "failed": "처리하지 못했습니다: {text}",
         "ended": "처리하지 못했습니다. 무슨 일이 있었는지는 궁정에서 볼 수 있습니다: `kingdom task show {task}`",
         "skipped": "아무것도 바꾸지 않았습니다: {text}",
+        "not_reviewed": "리뷰하지 않았습니다: {text}",
     },
 }
 log = logging.getLogger("kingdom.court")
@@ -151,14 +154,23 @@ def reply_text(
         return "\n\n".join([_cut(str(document.get("summary") or result.summary)), *(one["url"] for one in opened)])
     if result.status == "needs_human" and result.question is not None:
         return _question(words, context.manifest, task_context, result.question)
+    if _is_unasked_review(context.manifest, task_context):
+        return None
     if result.status in ("failed", "timeout"):
         said = document.get("error") or document.get("summary") if document.get("status") == "failed" else None
         if isinstance(said, str) and said.strip():
             return words["failed"].format(text=_cut(said))
         return words["ended"].format(task=task_context.task.id)
     if result.status == "skipped" and task_context.follow_up is None:
-        return words["skipped"].format(text=_cut(result.summary))
+        reviews = context.manifest.land is not None and context.manifest.land.how == "review"
+        return words["not_reviewed" if reviews else "skipped"].format(text=_cut(result.summary))
     return None
+
+
+def _is_unasked_review(manifest: Manifest, task_context: TaskContext) -> bool:
+    """Whether a task reviews what nobody asked it to review, such as every new pull request."""
+    asked = str(task_context.type).endswith(_ASKED)
+    return manifest.land is not None and manifest.land.how == "review" and not asked
 
 
 def _was_open_before(context: GeneralContext, task_context: TaskContext, opened: Sequence[Mapping[str, Any]]) -> bool:

@@ -333,8 +333,9 @@ class TaskRun:
     async def _land(self, result: Result, outcome: Outcome) -> Result:
         context, task_context, plan = self._context, self._task_context, self._context.manifest.land
         if plan is not None and plan.how == "review":
-            return await post_review(context, task_context, self._place, result, outcome.result or {})
-        result = await land_result(context, task_context, self._place, result)
+            result = await post_review(context, task_context, self._place, result, outcome.result or {})
+        else:
+            result = await land_result(context, task_context, self._place, result)
         if self._begun_shown is not None:
             await asyncio.wait([self._begun_shown])  # a reply comes after it
         return await post_reply(context, task_context, result, outcome.result or {})
