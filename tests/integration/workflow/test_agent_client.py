@@ -305,15 +305,29 @@ async def test_the_same_holds_on_postgresql(tmp_path: Path, postgres_url: str) -
         assert (await office.work()).session_id is not None
 
 
+class NoticedSlots(AgentSlots):
+    """Says that somebody has asked for a slot, and has it or waits by now."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots)
+        self.asked = asyncio.Queue[None]()
+
+    async def enter(self) -> None:
+        self.asked.put_nowait(None)
+        await super().enter()
+
+
 async def test_who_finds_no_room_waits_until_another_has_ended(office: Office) -> None:
-    office.client._deps = replace(office.client._deps, slots=AgentSlots(1))
+    slots = NoticedSlots(1)
+    office.client._deps = replace(office.client._deps, slots=slots)
     gate = office.barracks.fifo()
     source = f"tell(text='I am here'); wait_at({str(gate)!r}); tell(finished={{'ok': True, 'text': 'It is done.'}})"
     work = await office.hire("telling", office.telling(source), task(1), task(2), task(3))
     await office.ask(work)
     await office.heard_text()
     await office.ask(work, 2)
-    await asyncio.sleep(0.05)
+    for _ in range(2):
+        await asyncio.wait_for(slots.asked.get(), 30)
     assert office.runs() == [f"{WORK}.task-1.1"]
     await asyncio.to_thread(let_go, gate)
     assert await office.hear() == answered()
