@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Mapping
 from multiprocessing import reduction
 from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,8 +80,10 @@ def fate(
 def have_server() -> None:
     """Start the process that is forked, if it does not run: there is one, for everybody who asks in this process.
 
-    It finds what it is to import by its environment only, not by where we found it.
+    It finds what it is to import by its environment only, not by where we found it. Its forks would run the main module
+    of this process, too: pytest, which takes longer than most of what they are for.
     """
+    sys.modules["__main__"] = ModuleType("__main__")
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), before]))
     try:

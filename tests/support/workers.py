@@ -12,6 +12,7 @@ import itertools
 import os
 import pickle
 import random
+import select
 import selectors
 import signal
 import struct
@@ -24,6 +25,7 @@ from typing import Any, Self
 import pytest
 from _pytest.config import create_terminal_writer
 
+_END_SECONDS = 30.0  # for what tests and fixtures do at an interruption
 _NUMBER = struct.Struct("<I")
 
 
@@ -109,7 +111,9 @@ class Pool:
         for worker in self._workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGINT)
-        for worker in list(self._workers):
+        for worker in self._workers:
+            if not select.select([worker.handle], [], [], _END_SECONDS)[0]:
+                os.kill(worker.pid, signal.SIGKILL)
             os.waitpid(worker.pid, 0)
             worker.close()
         self._selector.close()
