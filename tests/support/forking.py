@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable, Mapping
 from multiprocessing import reduction
 from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(
-    [
-        "kingdom.court.envoy.slack",
-        "tests.support.cell_victim",
-        "tests.support.cells",
-        "tests.support.cli_process",
-        "tests.support.general_victim",
-        "tests.support.gitops_victim",
-        "tests.support.listener_process",
-        "tests.support.mirror_victim",
-        "tests.support.move_victim",
-        "tests.support.relay_victim",
-    ]
-)
+PRELOADED = [
+    "kingdom.court.envoy.slack",
+    "tests.support.cell_victim",
+    "tests.support.cells",
+    "tests.support.cli_process",
+    "tests.support.general_victim",
+    "tests.support.gitops_victim",
+    "tests.support.listener_process",
+    "tests.support.mirror_victim",
+    "tests.support.move_victim",
+    "tests.support.relay_victim",
+]
 
 
 class Given:
@@ -80,10 +76,10 @@ def fate(
 def have_server() -> None:
     """Start the process that is forked, if it does not run: there is one, for everybody who asks in this process.
 
-    It finds what it is to import by its environment only, not by where we found it. Its forks would run the main module
-    of this process, too: pytest, which takes longer than most of what they are for.
+    It finds what it is to import by its environment only, not by where we found it. What it is to import is said here,
+    because the benchmarks say it on import, for the same server.
     """
-    sys.modules["__main__"] = ModuleType("__main__")
+    _processes.set_forkserver_preload(PRELOADED)
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), before]))
     try:
