@@ -7,9 +7,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+COMPILED := $(VENV)/.compiled-tests
 # Most tests wait for a disk, a process or a server: two more at once than two cores.
 TEST_WORKERS ?= 4
-PYTEST := $(BIN)/python -m pytest -p tests.support.workers --workers $(TEST_WORKERS)
+PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal
 COMPONENTS := system-packages agent-clis axe-core api-examples kafka-broker
 # Tests wait for the disk many thousand times. `make test` works in memory where 4 GB are free there, and keeps the
 # folders of failed tests only; `make walks`, and pytest by hand, work on the disk.
@@ -60,7 +61,7 @@ test:  ## Lint, types, layers and the tests, but for those that take long
 	@$(MAKE) --no-print-directory -j 6 components types quick-tests
 
 # The broker is not among them: its jars take longest, and the tests that need it wait for it.
-quick-tests: $(READY) rules $(filter-out kafka-broker,$(COMPONENTS))
+quick-tests: $(COMPILED) rules $(filter-out kafka-broker,$(COMPONENTS))
 	$(IN_MEMORY) $(PYTEST) -m "not walk" $(KEEP_FAILED)
 
 walks: $(READY) components  ## Tests that take long, crash walks, short kill campaigns, long random searches
@@ -72,6 +73,10 @@ $(COMPONENTS):
 	@scripts/$@ || test $$? = 3  # 3: it cannot be had here; its tests are skipped and say so
 
 axe-core api-examples: | agent-clis  # which installs npm
+
+$(COMPILED): $(READY) $(shell find tests -name 'test_*.py')  # otherwise each worker does it for itself
+	@found=$$($(BIN)/python -m pytest --quiet --collect-only $(filter tests/%,$?) 2>&1) || { echo "$$found"; exit 1; }
+	@touch $@
 
 coverage: $(READY)  ## Every test but the walks, with coverage counted; some minutes longer
 	$(PYTEST) -m "not walk" --cov --cov-report term:skip-covered

@@ -40,7 +40,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 _numbers = itertools.count(1)
 
-# Files that take longest. They come first: no worker may be left with one at the end.
+# Only where to begin: see pytest_collection_modifyitems.
 LONGEST = (
     "acceptance/test_install.py",
     "acceptance/test_upgrade.py",
@@ -58,19 +58,40 @@ LONGEST = (
 
 
 def pytest_configure() -> None:
-    """Have no garbage collected until all tests are there: the collector would look through them again and again."""
-    gc.disable()
+    """In a run of many tests, have the server that forks started by us: that of the benchmark's tests would do less."""
+    gc.disable()  # until all tests are there: the collector would look through them again and again
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        from tests.support.forking import have_server
+
+        have_server()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark random searches, and begin with what takes longest."""
+    """Mark random searches, and have every worker begin with some of the longest tests.
+
+    None may be left with one at the end. Each worker gets a part of the list, in its order, and takes from others
+    what they have not come to when it is done. What the tests of a file share is made once if one worker has them all.
+    """
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker("search")
         if FACTOR > 1 and item.get_closest_marker("search"):
             item.add_marker(pytest.mark.timeout(600))
-    ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: -1 if item.get_closest_marker("walk") else ranks.get(item.path, len(ranks)))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers == 1:
+        return
+    campaigns = [item for item in items if item.get_closest_marker("walk")]
+    parts = [campaigns[worker::workers] for worker in range(workers)]
+    rest = [item for item in items if not item.get_closest_marker("walk")]
+    for name in LONGEST:
+        file = Path(__file__).parent / name
+        min(parts, key=len).extend(item for item in rest if item.path == file)
+    chosen = set(map(id, itertools.chain(*parts)))
+    others = iter([item for item in rest if id(item) not in chosen])
+    share = -(-len(items) // workers)
+    for part in parts:
+        part.extend(itertools.islice(others, max(share - len(part), 0)))
+    items[:] = [*itertools.chain(*parts), *others]
 
 
 def pytest_collection_finish() -> None:
@@ -81,15 +102,6 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def forking() -> None:
-    """In a run of many tests, have the server that forks started by us: that of the benchmark's tests would do less."""
-    if "KINGDOM_TEST_WORKER" in os.environ:
-        from tests.support.forking import have_server
-
-        have_server()
 
 
 @pytest.fixture(scope="session")
@@ -138,7 +150,8 @@ def kafka_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a Kafka broker of our own, which the workers of this run share."""
     from tests.support.kafka import shared_broker
 
-    with shared_broker(tmp_path_factory.getbasetemp() / "kafka") as servers:
+    own = tmp_path_factory.getbasetemp()
+    with shared_broker((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "kafka") as servers:
         yield servers
 
 
@@ -147,7 +160,7 @@ def kafka_url(kafka_servers: str) -> Iterator[str]:
     """The URL of an empty bus on the shared broker."""
     from tests.support.kafka import bus_url, delete_topics
 
-    prefix = f"{os.environ.get('KINGDOM_TEST_WORKER', 't')}-{next(_numbers)}"
+    prefix = f"{os.environ.get('PYTEST_XDIST_WORKER', 't')}-{next(_numbers)}"
     yield bus_url(kafka_servers, prefix)
     delete_topics(kafka_servers, f"{prefix}.")
 

@@ -64,11 +64,10 @@ class CachedRead(Generic[T]):
 
     async def _run(self) -> T:
         started = time.monotonic()
-        try:
-            return await self._read()
-        finally:
-            now = time.monotonic()
-            self._until = now + max(self._seconds, _MIN_AGE_FACTOR * (now - started))
+        result = await self._read()
+        now = time.monotonic()
+        self._until = now + max(self._seconds, _MIN_AGE_FACTOR * (now - started))
+        return result
 
 
 # ── Overview ──
