@@ -580,6 +580,26 @@ async def on_issue(post: Post, first: dict[str, Any], number: int = 2, **fields:
     return result
 
 
+@pytest.mark.parametrize(
+    ("asked", "status"), [("2026-09-21T14:13:30Z", "skipped"), ("2026-09-21T15:00:00Z", "success")]
+)
+async def test_who_asks_in_two_ways_at_once_is_answered_once(
+    post: Post, github: GitHubServer, asked: str, status: str
+) -> None:
+    post.now += 60
+    first = await resolved(post)
+    fake(post).script = commits("dump.py", "It is called dump now.")
+    event = {"id": "evt-test-2", "created_at": asked}
+    payload = {"number": 5, "title": "Add --json to ls"}
+    second = await on_issue(post, first, type="github.issue.assigned", payload=payload, event=event)
+    assert second["status"] == status
+    if status == "skipped":
+        (pull,) = github.pulls["acme/app"]
+        done = f"{first['task_id']} has done it, in {pull['html_url']}, since this was asked for"
+        assert (second["summary"], len(fake(post).orders)) == (done, 1)
+        assert ("acme/app", 5) not in github.comments
+
+
 def subjects(github: GitHubServer) -> list[str]:
     return plain_git(github.bare("acme/app"), "log", "--format=%s", f"main..{BRANCH}").splitlines()
 

@@ -133,6 +133,7 @@ async def test_nothing_is_landed_of_a_task_that_failed(post: Post, github: GitHu
 
 # ── reviews ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
+LATER = "2026-09-21T15:00:00Z"
 REVIEW: dict[str, Any] = {
     "status": "success",
     "summary": "REQUEST CHANGES: ls forgets hidden files.",
@@ -152,9 +153,9 @@ async def reviewer(tmp_path: Path, github: GitHubServer) -> AsyncIterator[Post]:
         yield post
 
 
-async def review(post: Post) -> dict[str, Any]:
-    task = await post.task(repo="acme/app", type="github.pr.opened", payload={"number": 7, "base": "main"})
-    (result,) = await post.finish(task)
+async def review(post: Post, number: int = 1, **fields: Any) -> dict[str, Any]:
+    given = {"type": "github.pr.opened", "payload": {"number": 7, "base": "main"}, **fields}
+    (result,) = await post.finish(await post.task(number, repo="acme/app", **given))
     return dict(result)
 
 
@@ -186,6 +187,44 @@ async def test_a_review_whose_answer_was_lost_is_not_posted_twice(
     monkeypatch.setattr(github, "answer", lose_the_first)
     result = await review(reviewer)
     assert [one["html_url"] for one in github.reviews["acme/app", 7]] == result["links"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"type": "github.pr.review_requested"}, "skipped"),
+        ({"type": "github.pr.updated"}, "skipped"),
+        ({"type": "github.pr.mentioned", "payload": {"number": 7, "comment": {"body": "And hidden ones?"}}}, "success"),
+        (
+            {
+                "type": "github.pr.review_requested",
+                "event": {"id": "evt-test-2", "repo": "acme/app", "created_at": LATER},
+            },
+            "success",
+        ),
+    ],
+)
+async def test_a_commit_is_reviewed_once_for_those_who_asked_before(
+    reviewer: Post, github: GitHubServer, fields: dict[str, Any], status: str
+) -> None:
+    reviewer.now += 60
+    await review(reviewer)
+    result = await review(reviewer, 2, **fields)
+    assert result["status"] == status
+    assert len(github.reviews["acme/app", 7]) == (2 if status == "success" else 1)
+    if status == "skipped":
+        head = plain_git(github.bare("acme/app"), "rev-parse", "refs/pull/7/head")
+        assert result["summary"] == f"task-20260921-001 has reviewed commit {head:.12}, since this was asked for"
+        assert ("acme/app", 7) not in github.comments
+
+
+async def test_new_commits_are_reviewed_whenever_it_was_asked(reviewer: Post, github: GitHubServer) -> None:
+    reviewer.now += 60
+    await review(reviewer)
+    head = github.commit("acme/app", {"ls.py": "print('faster')\n"}, branch="theirs")
+    plain_git(github.bare("acme/app"), "update-ref", "refs/pull/7/head", head)
+    assert (await review(reviewer, 2, type="github.pr.updated"))["status"] == "success"
+    assert len(github.reviews["acme/app", 7]) == 2
 
 
 async def test_a_review_that_may_not_be_posted_is_still_told_to_people(reviewer: Post, github: GitHubServer) -> None:

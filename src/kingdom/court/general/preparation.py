@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.port import Caps, Order, Timers
 from kingdom.agents.untrusted import clean_tree
-from kingdom.base.files import write_json
+from kingdom.base.files import read_object, write_json
+from kingdom.base.times import epoch_seconds
 from kingdom.court.errors import InvalidId
 from kingdom.court.general.context import has_ended, latest_session, pull_request_of, repository_url_of
 from kingdom.court.general.errors import TaskNotNeeded, TaskRefused
@@ -24,8 +25,10 @@ from kingdom.court.general.prompts import (
     collect_prompt_data,
     read_instructions,
     read_template,
+    results_about,
     task_description,
 )
+from kingdom.court.general.review import REVIEWED_HEAD
 from kingdom.court.general.workspace import write_task_files
 from kingdom.court.home import check_name
 from kingdom.court.models import EVENT_FIELDS, RESUME_TYPE
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
 
 _MAX_INLINE_RENDER_CHARS: Final = 20_000  # a shorter prompt is built faster than a thread could be asked for it
 _MAX_CHECKS: Final = 3  # tasks in a row about failed checks of a pull request
+_REQUESTS: Final = ("assigned", "created", "mentioned", "opened", "ready_for_review", "review_requested")
 _ISSUE_FIELDS: Final = ("title", "body", "url", "author", "labels", "summary", "description")  # ticket, pull request
 _numbers = itertools.count(1)
 
@@ -290,7 +294,9 @@ async def prepare_run(context: GeneralContext, task_context: TaskContext, progre
     resumed = task_context.task.type == RESUME_TYPE  # it goes on with what its first task saw
     place = await context.workspace.prepare(history.work_id, url, fetch=not resumed)
     pull = await pull_request_of(context, task_context, place, fetch=not resumed)
-    _check_needed(task_context, task_context.follow_up, pull.head if pull is not None else "")
+    head = pull.head if pull is not None else ""
+    _check_needed(task_context, task_context.follow_up, head)
+    _check_unanswered(context, task_context, task_context.follow_up, head)
     behind = None
     if task_context.follow_up is not None and place.tree is not None and pull is not None:
         behind = "" if resumed else await context.workspace.bring_up_to_date(place.tree, pull)
@@ -338,6 +344,34 @@ def _check_needed(task_context: TaskContext, opened: OpenedPullRequest | None, h
         raise TaskNotNeeded("skipped", reason)
 
 
+def _check_unanswered(
+    context: GeneralContext, task_context: TaskContext, opened: OpenedPullRequest | None, head: str
+) -> None:
+    """Raise :class:`TaskNotNeeded` for a request that an earlier task has answered.
+
+    People ask in several ways at once: they mention an account in a comment and assign the issue to it, or request the
+    reviews of a person and of a team. A request without words of its own, made before an earlier task about the same
+    ended, asks for what that task did.
+    """
+    event, action = task_context.event, str(task_context.task.type).rpartition(".")[2]
+    asked_at = epoch_seconds((event or {}).get("created_at"))
+    if asked_at is None or "comment" in task_context.task.payload or action not in (*_REQUESTS, "updated"):
+        return
+    home, land, subject = context.home, context.manifest.land, task_context.subject
+    result: Mapping[str, Any]
+    if land is not None and land.how == "review":
+        earlier = results_about(home, context.name, subject, task_context.task.id) if head and subject else ()
+        result = next((one for one in earlier if one.get(REVIEWED_HEAD) == head), {})
+        reason = f"{result.get('task_id')} has reviewed commit {head:.12}"
+    elif opened is not None and action in _REQUESTS:
+        result = read_object(home.result(opened.task_id))
+        reason = f"{opened.task_id} has done it, in {opened.url}"
+    else:
+        return
+    if result.get("status") == "success" and (epoch_seconds(result.get("ended_at")) or 0.0) > asked_at:
+        raise TaskNotNeeded("skipped", f"{reason}, since this was asked for")
+
+
 def _checked_permit(task: Task, manifest: Manifest) -> Permit | None:
     """Return the permit of a task. The manifest may have changed since the king checked it."""
     if (problem := text_hash_problem(task.payload)) is not None:
@@ -357,6 +391,7 @@ async def _prepare_workflow(context: GeneralContext, task_context: TaskContext, 
         opened = known.find_for(task_context.subject)
         if opened is not None and not await has_ended(context, task_context, opened):
             about = opened.url
+            _check_unanswered(context, task_context, opened, "")
     place = await context.workspace.prepare(task_context.history.work_id, None)
     description = task_description(context.home, task_context.task, context.name)
     await write_task_files(place, None, description)

@@ -16,6 +16,7 @@ are people's, and are only read.
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -33,7 +34,7 @@ from kingdom.court.models import EVENT_FIELDS, RESUME_TYPE
 from kingdom.court.trust.text_hash import TEXT_HASH_FIELD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from jinja2 import Template
@@ -358,17 +359,20 @@ def task_description(home: Home, task: Task, general: str, pull: PullRequest | N
 
 def earlier_results(home: Home, general: str, subject: str, task_id: str) -> list[Mapping[str, Any]]:
     """Return the last results of a general on a subject, oldest first."""
-    found: list[Mapping[str, Any]] = []
+    latest = itertools.islice(results_about(home, general, subject, task_id), _MAX_EARLIER_RESULTS)
+    found = [{key: result[key] for key in _RESULT_FIELDS if result.get(key)} for result in latest]
+    return list(reversed(found))
+
+
+def results_about(home: Home, general: str, subject: str, task_id: str) -> Iterator[Mapping[str, Any]]:
+    """Iterate over the results of a general on a subject, but for that of a task, latest first."""
     names = sorted((path.name for path in home.results.glob("task-*.json")), key=_task_order, reverse=True)
     for name in [name for name in names if not name.endswith("-raw.json")][:_MAX_RESULTS_SCANNED]:
         document = read_json(home.results / name)
         if not isinstance(document, dict) or document.get("general") != general or document.get("task_id") == task_id:
             continue
         if document.get("subject") == subject:
-            found.append({key: document[key] for key in _RESULT_FIELDS if document.get(key)})
-        if len(found) == _MAX_EARLIER_RESULTS:
-            break
-    return found[::-1]
+            yield document
 
 
 def read_instructions(path: Path) -> str | None:

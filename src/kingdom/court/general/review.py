@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.untrusted import clean
 from kingdom.court.general.comments import comments_of
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kingdom.court.general.context import GeneralContext, TaskContext
     from kingdom.court.general.workspace import Workplace
     from kingdom.court.models import Result
+
+REVIEWED_HEAD: Final = "reviewed_head"  # of a result: the commit that a posted review is about
 
 
 async def post_review(
@@ -50,7 +52,8 @@ async def post_review(
     except (GitError, ValueError) as error:
         said = f"The review was not posted: {error}"
         return result.model_copy(update={"summary": f"{result.summary}\n\n{said}".strip()})
-    return result.model_copy(update={"links": [url, *(link for link in result.links if link != url)]})
+    links = [url, *(link for link in result.links if link != url)]
+    return result.model_copy(update={"links": links, REVIEWED_HEAD: pull.head})
 
 
 async def _post(place: Workplace, wanted: WantedReview) -> str:
