@@ -73,6 +73,13 @@ def checked_text(text: str) -> str:
     return text
 
 
+def checked_unique(texts: list[str]) -> list[str]:
+    """Return texts that are all different; raise ValueError for others."""
+    if twice := [text for at, text in enumerate(texts) if text in texts[:at]]:
+        raise ValueError(f"{twice[0]!r:.80} is given twice")
+    return texts
+
+
 def checked_land_text(text: str) -> str:
     """Return a template of a branch, title or text of a landed workflow; raise ValueError for anything else."""
     from kingdom.workflow.adapters.landing_texts import check_land_template  # brings jinja2 with it
@@ -107,7 +114,8 @@ _Branch: TypeAlias = Annotated[
 ]
 _EngineName: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=NO_CONTROL)]
 _ModelName: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_CONTROL)]
-_Query: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=10_000), AfterValidator(checked_query)]
+Query: TypeAlias = Annotated[str, AfterValidator(checked_text), AfterValidator(checked_query)]
+_Query: TypeAlias = Annotated[Query, StringConstraints(min_length=1, max_length=10_000)]
 
 
 # ── A plan ──
@@ -179,7 +187,7 @@ class TaskFields(PlanModel):
 
     name: Name = Field(examples=["task-1"])
     query: _Query = Field(examples=["Fix {{ issue.key }}."])
-    outline: Annotated[list[Heading], Field(max_length=50)] = Field(
+    outline: Annotated[list[Heading], Field(max_length=50), AfterValidator(checked_unique)] = Field(
         default_factory=list,
         description="Section headings of the report the task writes.",
         examples=[["Cause", "Change"]],
@@ -198,7 +206,7 @@ class WorkFields(PlanModel):
     model: _ModelName | None = Field(default=None, description="null: the engine's default model.")
     engine_options: Variables = Field(default_factory=dict)
     mcp_server_refs: McpServerRefs = Field(default_factory=list)
-    after: Annotated[list[Name], Field(max_length=50)] = Field(
+    after: Annotated[list[Name], Field(max_length=50), AfterValidator(checked_unique)] = Field(
         default_factory=list, description="Names of the works it waits for; empty: all works before it."
     )
     merge: bool = False

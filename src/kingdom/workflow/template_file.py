@@ -37,10 +37,10 @@ from kingdom.workflow.plan_model import (
     Heading,
     LandFields,
     NameOf,
+    Query,
     Retries,
     checked_land_text,
-    checked_query,
-    checked_text,
+    checked_unique,
 )
 
 _KNOWN_KEY: Final = "known"
@@ -68,12 +68,6 @@ def _not_empty(items: list[Any]) -> list[Any]:
     if not items:
         raise ValueError("at least one is needed")
     return items
-
-
-def _unique(names: list[str]) -> list[str]:
-    if twice := [name for at, name in enumerate(names) if name in names[:at]]:
-        raise ValueError(f"{twice[0]!r:.80} is given twice")
-    return names
 
 
 Name: TypeAlias = NameOf[str]
@@ -156,9 +150,11 @@ class TaskSection(ShortSection):
     short: ClassVar[str] = "query"
 
     name: Name | None = None
-    query: Annotated[str, AfterValidator(checked_text), AfterValidator(checked_query)]
+    query: Query
     """May have variables: ``{{ issue.key }}`` (:mod:`kingdom.workflow.adapters.queries`)."""
-    report: Annotated[list[Heading], BeforeValidator(_as_list), AfterValidator(_unique)] = Field(default_factory=list)
+    report: Annotated[list[Heading], BeforeValidator(_as_list), AfterValidator(checked_unique)] = Field(
+        default_factory=list
+    )
     """The sections of the report it asks for."""
     retries: Retries | None = None
 
@@ -169,7 +165,9 @@ class WorkSection(TemplateSection):
     name: Name
     engine: WorkEngineSection | None = None
     model: str | None = Field(default=None, min_length=1)
-    after: Annotated[list[Name], BeforeValidator(_as_list), AfterValidator(_unique)] = Field(default_factory=list)
+    after: Annotated[list[Name], BeforeValidator(_as_list), AfterValidator(checked_unique)] = Field(
+        default_factory=list
+    )
     """The works it waits for; default: all works before it."""
     merge: bool = False
     """Merge the branches of the works it waits for."""
@@ -187,7 +185,7 @@ class WorkSection(TemplateSection):
             check_merge(merge=self.merge, after=self.after)
         except InvalidPlan:
             raise ValueError("merge: true needs the works to merge, as after: [api, docs]") from None
-        _unique(self.task_names)
+        checked_unique(self.task_names)
         check_continues(self.name, self.continues, _work_names(info))
         return self
 
@@ -282,7 +280,7 @@ class TemplateFile(TemplateSection):
     @field_validator("repositories", "mcp")
     @classmethod
     def _check_unique(cls, items: list[Any]) -> list[Any]:
-        _unique([item.name for item in items])
+        checked_unique([item.name for item in items])
         return items
 
 

@@ -71,6 +71,20 @@ def test_any_field_of_a_part_but_its_tasks_can_be_changed() -> None:
     assert set(values_of(WorkFields, "tasks").model_fields) == set(WorkFields.model_fields) - {"tasks"}
 
 
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"query": " \n"}, "must have text in it"),
+        ({"query": "Look", "outline": ["Cause", "Cause"]}, "'Cause' is given twice"),
+    ],
+)
+def test_new_values_of_a_task_are_as_good_as_those_of_a_template(values: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        TaskFields(name="look", **values)
+    with pytest.raises(ValidationError, match=problem):
+        values_of(TaskFields).model_validate(values)
+
+
 def test_every_change_of_the_domain_can_be_requested() -> None:
     schema = ModifyBody.model_json_schema()
     names = {name.removesuffix("Change") for name in schema["$defs"] if name.endswith("Change")}
