@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 _MAX_INLINE_RENDER_CHARS: Final = 20_000  # a shorter prompt is built faster than a thread could be asked for it
 _MAX_CHECKS: Final = 3  # tasks in a row about failed checks of a pull request
+_NEW_COMMITS: Final = "updated"
 _REQUESTS: Final = ("assigned", "created", "mentioned", "opened", "ready_for_review", "review_requested")
 _ISSUE_FIELDS: Final = ("title", "body", "url", "author", "labels", "summary", "description")  # ticket, pull request
 _numbers = itertools.count(1)
@@ -351,11 +352,11 @@ def _check_unanswered(
 
     People ask in several ways at once: they mention an account in a comment and assign the issue to it, or request the
     reviews of a person and of a team. A request without words of its own, made before an earlier task about the same
-    ended, asks for what that task did.
+    ended, asks for what that task did. New commits need no second review if the first has seen them.
     """
-    event, action = task_context.event, str(task_context.task.type).rpartition(".")[2]
-    asked_at = epoch_seconds((event or {}).get("created_at"))
-    if asked_at is None or "comment" in task_context.task.payload or action not in (*_REQUESTS, "updated"):
+    action = str(task_context.task.type).rpartition(".")[2]
+    asked_at = epoch_seconds((task_context.event or {}).get("created_at"))
+    if asked_at is None or "comment" in task_context.task.payload or action not in (*_REQUESTS, _NEW_COMMITS):
         return
     home, land, subject = context.home, context.manifest.land, task_context.subject
     result: Mapping[str, Any]
@@ -368,7 +369,11 @@ def _check_unanswered(
         reason = f"{opened.task_id} has done it, in {opened.url}"
     else:
         return
-    if result.get("status") == "success" and (epoch_seconds(result.get("ended_at")) or 0.0) > asked_at:
+    if result.get("status") != "success":
+        return
+    if action == _NEW_COMMITS:
+        raise TaskNotNeeded("skipped", reason)
+    if (epoch_seconds(result.get("ended_at")) or 0.0) > asked_at:
         raise TaskNotNeeded("skipped", f"{reason}, since this was asked for")
 
 
