@@ -312,6 +312,26 @@ def test_a_checkout_of_mine_lands_at_its_own_remote(desk: Desk) -> None:
     assert len(desk.github.pulls["acme/app"]) == 1
 
 
+def test_a_checkout_lands_at_the_remote_that_it_has_now(desk: Desk) -> None:
+    mine, other = desk.folder / "mine", desk.folder / "other.git"
+    plain_git(desk.folder, "clone", "--quiet", str(desk.github.bare("acme/app")), str(mine))
+    plain_git(desk.folder, "init", "--quiet", "--bare", str(other))
+    plain_git(mine, "remote", "remove", "origin")
+    desk.run("git", "add", str(mine), "--name", "app")
+    desk.run("workflow", "create", desk.plan())
+    desk.run("workflow", "start", "add json")
+    assert "it has no pull requests" in desk.run("workflow", "land", "add json", code=1)
+
+    plain_git(mine, "remote", "add", "origin", str(other))
+    assert f"at {other}" in desk.run("workflow", "land", "add json", "--push")
+    assert plain_git(other, "log", "-1", "--format=%s", "kingdom/add-json") == "Add the flag --json to ls"
+
+    plain_git(mine, "remote", "set-url", "origin", f"{desk.github.url}/acme/app.git")
+    assert "/acme/app/pull/1 (opened)" in desk.run("workflow", "land", "add json")
+    plain_git(mine, "remote", "set-url", "origin", str(other))
+    assert "/acme/app/pull/1 (updated)" in desk.run("workflow", "land", "add json"), "where its pull request is"
+
+
 def test_nothing_to_land_and_a_workflow_that_never_ran_are_said(desk: Desk) -> None:
     desk.run("git", "add", f"{desk.github.url}/acme/app.git")
     desk.run("workflow", "create", desk.plan())

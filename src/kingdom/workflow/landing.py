@@ -14,7 +14,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
-from kingdom.gitops.errors import GitError, LandingRefused
+from kingdom.gitops.errors import GitError, InvalidInput, LandingRefused
 from kingdom.gitops.landing import (
     bring_into,
     contains,
@@ -241,19 +241,29 @@ class Lander:
         if base is None:
             raise CannotLand(f"{source.git.name} has no default branch: name the branch to merge into with --base")
         branch = source.texts.branch(plan) if known is None or plan.branch is not None else known.branch
-        if known is not None and known.branch == branch:
+        remote = await self._remote_of(source.git, known)
+        if known is not None and (known.branch, known.remote) == (branch, remote):
             return replace(known, base=base)
-        remote = known.remote if known is not None else await self._remote_of(source.git)
         made = Landing(source.id, source.workflow.id, source.git.id, remote, branch, base)
         made.version = 0 if known is None else known.version
         return made
 
-    async def _remote_of(self, git: Git) -> str:
-        """Return where a repository is pushed to: for a checkout on this machine, the remote of that."""
-        url = check_url(git.url, allow_local=True)
-        if url.protocol != "file":
+    async def _remote_of(self, git: Git, known: Landing | None) -> str:
+        """Return where a repository is pushed to: for a checkout on this machine, the remote that it has now.
+
+        What has a pull request stays where that is, and so does what was landed before the checkout was deleted.
+        """
+        if known is not None and known.number is not None:
+            return known.remote
+        if check_url(git.url, allow_local=True).protocol != "file":
             return git.url
-        return await remote_of_checkout(self._git.clone_of(git).git, Path(git.url.removeprefix("file://"))) or git.url
+        clone = self._git.clone_of(git)
+        try:
+            return await remote_of_checkout(clone.git, Path(git.url.removeprefix("file://"))) or git.url
+        except InvalidInput:
+            if known is None:
+                raise
+            return known.remote
 
     async def _push(self, source: _Source, landing: Landing, remote: RepositoryUrl, *, chosen: bool) -> None:
         """Push what is to be landed, unless it is there already.
