@@ -245,6 +245,19 @@ def test_big_files_are_refused_in_a_checkpoint_by_name(desk: Desk, committed: bo
     assert "src/big.bin" not in plain_git(tree, "log", "--format=", "--name-only")
 
 
+def test_the_agent_is_told_to_take_a_big_file_away(desk: Desk) -> None:
+    (desk.home / "workflows").mkdir()
+    (desk.home / "workflows" / "settings.yaml").write_text("git: {max_file_mb: 1}\n")
+    workflow = desk.created(build_write=[{"write": {"path": "big.bin", "text": "x" * (1024 * 1024 + 1)}}])
+    assert "kingdom workflow follow-up small TEXT" in desk.run("workflow", "start", workflow, code=1)
+    desk.template(build_check=[{"write": {"path": "big.bin", "text": "x"}}, {"result": {"summary": "it is small"}}])
+    assert "it is small" in desk.run("workflow", "follow-up", workflow, "Make big.bin small")
+    shown = desk.show(workflow)
+    assert shown["status"] == "COMPLETED"
+    assert [(task["name"], task["attempt"]) for task in shown["works"][1]["tasks"]] == [("write", 1), ("check", 2)]
+    assert shown["works"][1]["error"] is None
+
+
 def test_what_an_agent_leaves_beside_several_repositories_is_refused(desk: Desk) -> None:
     other = Remote(desk.folder / "lib")
     other.commit({"lib.py": "lib\n"})
@@ -634,6 +647,9 @@ def test_a_repository_that_is_gone_fails_the_workflow_with_the_reason(desk: Desk
     said = desk.run("workflow", "start", workflow, code=1)
     assert "FAILED: a worktree could not be made" in said
     assert "Traceback" not in said
+    assert "--retry continues" in said
+    assert "follow-up" not in said, "there is no conversation yet"
+    assert "no work of it has begun: resume it" in desk.run("workflow", "follow-up", workflow, "More", code=1)
     (desk.folder / "elsewhere").rename(desk.remote.folder)
     desk.run("workflow", "resume", workflow)
     assert desk.show(workflow)["status"] == "COMPLETED"

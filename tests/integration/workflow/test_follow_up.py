@@ -107,6 +107,20 @@ async def test_a_work_that_failed_goes_on_with_the_text_in_place(url: str) -> No
         assert here.world.resets == []
 
 
+async def test_a_work_that_could_not_be_committed_repeats_its_last_task_with_the_text(url: str) -> None:
+    async with house(url, World(refuses=Counter(commit=1))) as here:
+        workflow_id = await started(here, *PLAN)
+        build = (await here.read(workflow_id))[1][0]
+        assert (build.status, build.current_task) == (WorkStatus.FAILED, None)
+        build, ship = await follow_up(here, workflow_id, "Delete the big file")
+        assert [answer_of(task) for task in build.tasks] == [
+            (TaskStatus.COMPLETED, 1, None),
+            (TaskStatus.COMPLETED, 2, "Delete the big file"),
+        ]
+        assert (build.status, build.error, ship.status) == (WorkStatus.COMPLETED, None, WorkStatus.COMPLETED)
+        assert here.world.resets == []
+
+
 async def test_the_query_is_sent_again_when_only_the_report_was_missing(url: str) -> None:
     async with house(url, World(report_fails=Counter(check=2))) as here:
         workflow_id = await started(here, work("look", REPORTED))
@@ -160,7 +174,7 @@ async def test_what_cannot_be_followed_up_is_refused_with_what_to_do(url: str) -
         here.world.silences.clear()
         await resume_workflow(here.parts, workflow_id)
         await here.engine.idle()
-        with pytest.raises(NotModifiable, match="asks a question: answer it"):
+        with pytest.raises(NotModifiable, match="kingdom workflow answer plan TEXT"):
             await follow_up(here, workflow_id, "More")
         await cancel_workflow(here.parts, workflow_id)
         with pytest.raises(NotModifiable, match="is CANCELLED: create a new one"):

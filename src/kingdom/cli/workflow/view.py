@@ -262,7 +262,9 @@ def next_steps(overview: WorkflowOverview) -> list[str]:
     if workflow.status == "FAILED" or any(work.status == "FAILED" for work in overview.works):
         back = "without --retry it restarts from the last checkpoint"
         retry = f"kingdom workflow resume {word} --retry continues where it stopped; {back}"
-        return [*steps, retry, f"kingdom workflow follow-up {word} TEXT continues with what you say"]
+        more = f"kingdom workflow follow-up {word} TEXT continues with what you say"
+        begun = any(work.status != "PENDING" for work in overview.works)
+        return [*steps, retry, *([more] if begun else [])]
     if any(work.status == "PAUSED" for work in overview.works):
         drop = "with --discard it restarts from the last checkpoint"
         resume = f"kingdom workflow resume {word} continues where it stopped; {drop}"

@@ -279,7 +279,7 @@ class Work:
 
     def checkpointed(self, checkpoint_id: str) -> None:
         """Store its checkpoint: works that wait for it may start."""
-        self.checkpoint_id = checkpoint_id
+        self.checkpoint_id, self.error = checkpoint_id, None
 
     def pause(self) -> None:
         """Pause the Work where it is."""
@@ -296,9 +296,14 @@ class Work:
                 task.answer = text
 
     def say(self, text: str) -> None:
-        """Store what a person says for the task at which it stopped; its query is sent again, with that."""
+        """Store what a person says for the task at which it stopped; its query is sent again, with that.
+
+        If only its checkpoint is missing, that is its last task.
+        """
         tasks = self._all_tasks()
         stopped = [task for task in tasks if task.status in (TaskStatus.RUNNING, TaskStatus.FAILED)]
+        if self.current_task is None:
+            tasks[-1].repeat()
         for task in stopped or [task for task in tasks if task is self.current_task]:
             task.say(text)
 

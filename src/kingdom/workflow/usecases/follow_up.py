@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from shlex import quote
 from typing import Final
 
 from kingdom.base.text import name_of_text
@@ -110,7 +111,8 @@ def _chosen_work(workflow: Workflow, works: Sequence[Work], name: str | None) ->
             f"workflow {workflow.id} could not go back to a checkpoint: resume it first, or go back again"
         )
     if any(work.status is WorkStatus.WAITING for work in works):
-        raise NotModifiable(f"an agent of workflow {workflow.id} asks a question: answer it, then it goes on")
+        answer = f"kingdom workflow answer {quote(workflow.name)} TEXT"
+        raise NotModifiable(f"an agent of workflow {workflow.name} asks a question: answer it first ({answer})")
     if name is not None and name not in {work.name for work in works}:
         raise NotFound(f"workflow {workflow.id} has no work {name!r}: {', '.join(work.name for work in works)}")
     candidates = [work for work in works if name in (None, work.name)]
@@ -122,7 +124,9 @@ def _chosen_work(workflow: Workflow, works: Sequence[Work], name: str | None) ->
     done = [work for work in candidates if work.status is WorkStatus.COMPLETED]
     if not done:
         what = "no work of it" if name is None else f"work {name}"
-        raise NotModifiable(f"workflow {workflow.id} is {workflow.status}, but {what} has begun: change its query")
+        raise NotModifiable(
+            f"workflow {workflow.id} is {workflow.status}, but {what} has begun: resume it, or change its plan"
+        )
     together = [work for work in done if not work.apart]
     if not together:
         raise NotModifiable(
@@ -133,8 +137,9 @@ def _chosen_work(workflow: Workflow, works: Sequence[Work], name: str | None) ->
 
 
 def _has_stopped(work: Work) -> bool:
-    """Return whether a Work stopped at one of its tasks."""
-    begun = work.status in (WorkStatus.PAUSED, WorkStatus.FAILED) or (
+    """Return whether a Work stopped at one of its tasks, or what they left could not be committed."""
+    if work.current_task is None:
+        return work.status is WorkStatus.FAILED
+    return work.status in (WorkStatus.PAUSED, WorkStatus.FAILED) or (
         work.status is WorkStatus.PENDING and any(task.status is TaskStatus.COMPLETED for task in work.tasks)
     )
-    return begun and work.current_task is not None
