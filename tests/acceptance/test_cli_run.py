@@ -188,9 +188,26 @@ def test_ctrl_c_pauses_and_says_how_to_go_on(shop: Shop) -> None:
     assert "paused: kingdom workflow resume add-a-json-flag-to-ls continues where it stopped" in said
     assert "kingdom workflow follow-up add-a-json-flag-to-ls TEXT continues with what you say" in said
     shop.scripted()
-    assert "COMPLETED" in shop.kingdom("run", "-c", "Only the flag, please")
+    (shop.remote.folder / "note.txt").write_text("not committed\n")
+    said = shop.kingdom("run", "-c", "Only the flag, please")
+    assert "COMPLETED" in said
+    assert "I begin." not in said, "what was shown before the pause is not shown again"
+    assert "it starts from the last commit" not in said, "it goes on with its own branch"
     (work,) = shop.show("add-a-json-flag-to-ls")["works"]
     assert work["tasks"][0]["attempt"] == 2, "the same task went on"
+
+
+def test_after_a_kill_it_goes_on_with_what_one_says(shop: Shop) -> None:
+    with begun("run", TEXT, *shop.scripted(HALF)) as process:
+        line_with(process, "I begin.")
+    assert process.returncode == -signal.SIGKILL
+    assert shop.show("add-a-json-flag-to-ls")["status"] == "RUNNING"
+    shop.scripted()
+    said = shop.kingdom("run", "-c", "Only the flag, please")
+    assert "it was interrupted: its agent is stopped now, and goes on with what you say" in said
+    assert "COMPLETED (2 files changed" in said
+    (work,) = shop.show("add-a-json-flag-to-ls")["works"]
+    assert work["tasks"][0]["attempt"] == 2
 
 
 def test_ctrl_c_only_stops_watching_where_an_engine_runs(shop: Shop) -> None:

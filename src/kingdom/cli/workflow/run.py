@@ -246,7 +246,7 @@ async def _find_source(context: WorkflowContext, request: _Request) -> _Source:
     if checkout is None:
         named = next((git for git in known if git.name == word), None)
         return _Source(named or await _registered(context, known, word), request.base, None)
-    missing = checkout.missing_text()
+    missing = None if request.continues else checkout.missing_text()
     git = await _registered(context, known, checkout.root)
     return _Source(git, request.base or checkout.base, Path(checkout.root), () if missing is None else (missing,))
 

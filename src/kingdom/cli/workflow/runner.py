@@ -194,6 +194,7 @@ async def _run_here(run: _Run) -> int:
     from kingdom.workflow.errors import WorkflowError
 
     store, request = run.store, run.request
+    await _pause_interrupted(run)
     carry = command_handlers(run.context)
 
     async def begin() -> None:
@@ -223,6 +224,21 @@ async def _run_here(run: _Run) -> int:
                 await _cancel_and_wait(started)
                 await _cancel_and_wait(broken)
     return _finish(overview, run)
+
+
+async def _pause_interrupted(run: _Run) -> None:
+    """Pause a workflow whose engine was killed, if there is something new to say to its agent: first it must rest.
+
+    Where engines share the store, another one may run it.
+    """
+    request = run.request
+    if request.kind != "FollowUpWorkflow" or run.sent is not None or run.store.holds is not None:
+        return
+    async with run.store.reading() as tx:
+        interrupted = (await tx.workflows.get(request.workflow_id)).is_active
+    if interrupted:
+        await execute(run.context, CommandRequest("PauseWorkflow", request.workflow_id, {}, request.word))
+        run.view.say("it was interrupted: its agent is stopped now, and goes on with what you say")
 
 
 async def _show_until_resting(

@@ -136,9 +136,13 @@ async def watch_frames(
 
 
 def _open_run_prefixes(overview: WorkflowOverview) -> tuple[str, ...]:
-    """Return the prefixes of the ids of runs that have not ended. One may have begun since the overview was read."""
+    """Return the prefixes of the ids of runs that have not ended. One may have begun since the overview was read.
+
+    A task at which the workflow rests goes on with its next attempt.
+    """
+    rests = overview.workflow.status in _RESTING_STATUSES
     return tuple(
-        f"{work.id}.{task.id}.{task.attempt}"
+        f"{work.id}.{task.id}.{task.attempt + (rests and task.status == 'RUNNING')}"
         for work in overview.works
         for task in work.tasks
         if task.status in ("RUNNING", "PENDING")
