@@ -47,7 +47,7 @@ class Shop:
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def scripted(self, steps: list[dict[str, Any]] = STEPS) -> tuple[str, ...]:
+    def scripted(self, steps: list[dict[str, Any]] | dict[str, Any] = STEPS) -> tuple[str, ...]:
         script = self.folder / "script.json"
         script.write_text(json.dumps(steps))
         return "--engine", "scripted", "--option", f"script={script}"
@@ -244,6 +244,28 @@ def test_a_failure_and_a_question_are_told_with_the_next_step(shop: Shop) -> Non
     said = shop.run("Only look", steps=[{"say": "All is well."}, {"result": {"summary": "fine"}}])
     assert "All is well." in said
     assert "COMPLETED (nothing changed" in said
+
+
+ASKING: dict[str, Any] = {
+    "steps": [{"ask": {"question": "Red or blue?", "choices": ["red", "blue"]}}],
+    "on_resume": [{"write": {"path": "colour.txt", "text": "blue\n"}}, {"result": {"summary": "painted"}}],
+}
+
+
+def test_a_question_is_asked_on_the_terminal_and_the_answer_goes_on(shop: Shop) -> None:
+    code, screen = kingdom_tty("run", "Paint it", *shop.scripted(ASKING), answer="blue\ncheckout\n")
+    assert code == 0, screen
+    assert "the agent asks: Red or blue?" in screen
+    assert "choices: red, blue" in screen
+    assert "COMPLETED (1 file changed, +1 -0" in screen
+    assert "on the branch kingdom/paint-it in" in screen, "the request ends as any other"
+
+    code, screen = kingdom_tty("run", "Paint it", *shop.scripted(ASKING), answer="\n")
+    assert code == 0, screen
+    assert "kingdom workflow answer paint-it-2 TEXT" in screen, "later"
+    said = shop.kingdom("run", "-c", "blue")
+    assert "shop goes on with paint-it-2, with your answer" in said
+    assert "COMPLETED (1 file changed, +1 -0" in said
 
 
 def test_programs_get_json_lines(shop: Shop) -> None:

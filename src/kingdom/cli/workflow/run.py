@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -18,24 +17,21 @@ from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import (
     engines_of,
     find_or_create_workflow_home,
-    git_settings_of,
     open_workflow_context,
     run_async,
-    utc_now,
 )
 from kingdom.cli.workflow.names import check_new_name
-from kingdom.cli.workflow.view import JsonWorkflowView, RequestView, WorkflowView, next_steps
+from kingdom.cli.workflow.view import JsonWorkflowView, RequestView, WorkflowView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kingdom.cli.workflow.checkout import Checkout
-    from kingdom.workflow.checkpoints import RepositoryChange
+    from kingdom.cli.workflow.runner import CommandRequest
     from kingdom.workflow.context import WorkflowContext
     from kingdom.workflow.domain.resources import Git
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.home import WorkflowHome
-    from kingdom.workflow.overview import WorkflowOverview
 
 # What a request needs after its first look at the repository, in this order: imported while git looks.
 _NEEDED_NEXT: Final = (
@@ -48,12 +44,13 @@ _NEEDED_NEXT: Final = (
     "kingdom.workflow.adapters.git_service",
     "kingdom.workflow.overview",
     "kingdom.workflow.usecases",
+    "kingdom.cli.workflow.request_result",
     "kingdom.cli.workflow.runner",
 )
 _PREFERRED_ENGINES: Final = ("claude", "codex")
 _WORK: Final = "run"
 _TASK: Final = "request"
-_MAX_SHOWN_FILES: Final = 20
+_ANSWER: Final = "AnswerWorkflow"
 _MAX_WORKFLOWS: Final = 1000  # the newest, of which one may be continued
 
 
@@ -107,7 +104,8 @@ class _Source:
     "-c",
     "continues",
     is_flag=True,
-    help="Go on with the newest request in this repository: the same conversation, the same branch.",
+    help="Go on with the newest request in this repository, or answer its question: the same conversation, the same "
+    "branch.",
 )
 @click.option("--watch/--no-watch", default=True, help="Show what the agent says and does.")
 @workflow_home_option
@@ -131,7 +129,8 @@ def run(
     """Have an agent do one thing in a git repository.
 
     It works in a worktree of its own, on a branch of its own: your files are not touched. Ends with what it changed.
-    Ctrl-C pauses it. Without a home, workflows are kept in the data folder of the user.
+    On a terminal you are asked what the agent asks. Ctrl-C pauses it. Without a home, workflows are kept in the data
+    folder of the user.
     """
     if not text.strip():
         raise output.usage_error("say what to do: kingdom run 'add a --json flag to ls'")
@@ -157,9 +156,9 @@ async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> in
     import asyncio
 
     from kingdom.cli.workflow.names import workflow_word
+    from kingdom.cli.workflow.request_result import RequestResult, ask_person
     from kingdom.cli.workflow.runner import CommandRequest, run_request
     from kingdom.workflow.overview import WorkflowOverview
-    from kingdom.workflow.usecases.follow_up import follow_up_name
 
     engine = None if request.continues else _choose_engine(place, request.engine)
     async with open_workflow_context(place) as context:
@@ -167,10 +166,9 @@ async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> in
         interrupt = "only stops watching" if await context.store.engine_running() else "pauses it"
         if engine is None:
             workflow = await _newest_workflow(context, source.git)
-            async with context.store.reading() as tx:
-                given = {"text": request.text, "name": await follow_up_name(tx, workflow.id, request.text)}
-            start = CommandRequest("FollowUpWorkflow", workflow.id, given, workflow_word(workflow))
-            view.say(f"{source.git.name} goes on with {workflow.name}; Ctrl-C {interrupt}")
+            start = await _continuation(context, workflow, request.text)
+            answers = ", with your answer" if start.kind == _ANSWER else ""
+            view.say(f"{source.git.name} goes on with {workflow.name}{answers}; Ctrl-C {interrupt}")
         else:
             workflow = await _create(context, request, engine, source)
             start = CommandRequest("StartWorkflow", workflow.id, {}, workflow_word(workflow))
@@ -178,19 +176,38 @@ async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> in
             view.say(f"{engine} works on {source.git.name}{started} (workflow {workflow.name}); Ctrl-C {interrupt}")
         for note in source.notes:
             view.say(note)
-        try:
-            code = await run_request(place, context, start, view, lambda _: [])
-        except asyncio.CancelledError:  # Ctrl-C, and another process is the engine
-            stop = f"kingdom workflow pause {start.word} stops it"
-            view.say(f"it goes on: kingdom workflow watch {start.word} shows it, {stop}")
-            raise
-        async with context.store.reading() as tx:
-            overview = await WorkflowOverview.read(tx, await tx.workflows.get(workflow.id))
-        if code != output.INTERRUPTED:
-            changed = await _conclude(place, context, overview, source, view)
-            if changed and overview.workflow.status == "COMPLETED":
-                await _land(place, context, overview, source, request.land, view)
+        while True:
+            try:
+                code = await run_request(place, context, start, view, lambda _: [])
+            except asyncio.CancelledError:  # Ctrl-C, and another process is the engine
+                stop = f"kingdom workflow pause {start.word} stops it"
+                view.say(f"it goes on: kingdom workflow watch {start.word} shows it, {stop}")
+                raise
+            if code == output.INTERRUPTED:
+                return code
+            async with context.store.reading() as tx:
+                overview = await WorkflowOverview.read(tx, await tx.workflows.get(workflow.id))
+            if (answer := ask_person(overview, view)) is None:
+                break
+            start = CommandRequest(_ANSWER, workflow.id, {"text": answer}, start.word)
+        result = RequestResult(place, context, overview, source.folder, view)
+        if await result.show() and overview.workflow.status == "COMPLETED":
+            await result.land(request.land)
     return code
+
+
+async def _continuation(context: WorkflowContext, workflow: Workflow, text: str) -> CommandRequest:
+    """Return the command that goes on with a workflow: the answer to its question if it asks one."""
+    from kingdom.cli.workflow.names import workflow_word
+    from kingdom.cli.workflow.runner import CommandRequest
+    from kingdom.workflow.usecases.follow_up import follow_up_name
+
+    word = workflow_word(workflow)
+    async with context.store.reading() as tx:
+        if any(work.status == "WAITING" for work in await tx.works.of_workflow(workflow.id)):
+            return CommandRequest(_ANSWER, workflow.id, {"text": text}, word)
+        given = {"text": text, "name": await follow_up_name(tx, workflow.id, text)}
+    return CommandRequest("FollowUpWorkflow", workflow.id, given, word)
 
 
 def _parse_options(given: Sequence[str]) -> dict[str, Any]:
@@ -307,112 +324,3 @@ async def _create(context: WorkflowContext, request: _Request, engine: str, sour
         workflow_id = await create_single_workflow(context, name, work, refs, request.text)
     async with context.store.reading() as tx:
         return await tx.workflows.get(workflow_id)
-
-
-# The end
-
-
-async def _conclude(
-    place: WorkflowHome, context: WorkflowContext, overview: WorkflowOverview, source: _Source, view: WorkflowView
-) -> bool:
-    """Say what has changed, what it cost and what can be done with it; return whether anything has changed."""
-    from kingdom.workflow.agent_records import WorkflowLedger
-    from kingdom.workflow.checkpoints import compare_checkpoints, compare_worktrees
-    from kingdom.workflow.home import git_service
-
-    workflow = overview.workflow
-    trees = [tree for tree in overview.present_trees if tree.path and tree.branch]
-    service = git_service(place, utc_now)
-    points = [point for point in overview.checkpoints if point.complete and point.valid]
-    if workflow.status == "COMPLETED" and points:  # it has everything: the files need not be read again
-        changes = await compare_checkpoints(context.store, service, points[-1], base=True, patches=False)
-    else:
-        changes = await compare_worktrees(context.store, service, workflow.id, base=True, patches=False)
-    changed = any(change.files for change in changes)
-    spent = WorkflowLedger(place.ledger, workflow.id).read_on()
-    if isinstance(view, JsonWorkflowView):
-        output.print_json_line(
-            {
-                "kind": "result",
-                "workflowId": workflow.id,
-                "name": workflow.name,
-                "status": workflow.status,
-                "costUsd": round(spent.cost_usd, 6),
-                "tokens": spent.tokens,
-                "branch": trees[0].branch if trees else None,
-                "worktree": trees[0].path if trees else None,
-                "files": [file.path for change in changes for file in change.files],
-            }
-        )
-        return changed
-    _print_files(changes)
-    cost = f"${spent.cost_usd:,.2f}, {spent.tokens:,} tokens"
-    reason = f": {' '.join(workflow.reason.split())}" if workflow.reason else ""
-    output.say(f"{workflow.status}{reason} ({_count_text(changes)}, {cost})")
-    if workflow.status != "COMPLETED":
-        lines = next_steps(overview)
-    elif changed:
-        lines = _result_lines(overview, source)
-    else:
-        lines = []
-    for line in lines:
-        output.say(line)
-    return changed
-
-
-async def _land(
-    place: WorkflowHome,
-    context: WorkflowContext,
-    overview: WorkflowOverview,
-    source: _Source,
-    chosen: LandChoice | Literal["none"] | None,
-    view: WorkflowView,
-) -> None:
-    """Land the result as the command line says, or as a person on the terminal says."""
-    json = isinstance(view, JsonWorkflowView)
-    if chosen is None and not json and sys.stdin.isatty() and sys.stdout.isatty():
-        choices = [one for one in LAND_CHOICES if one != "checkout" or source.folder is not None]
-        chosen = click.prompt("land it as", type=click.Choice((*choices, "none")), default="none")
-    if chosen is not None and chosen != "none":
-        from kingdom.cli.workflow.land import land_result
-        from kingdom.workflow.home import lander
-
-        made = lander(place, context.store, utc_now, git_settings_of(place))
-        await land_result(made, overview.workflow.id, chosen, source.folder, json=json)
-
-
-def _print_files(changes: Sequence[RepositoryChange]) -> None:
-    files = [file for change in changes for file in change.files]
-    if not files:
-        return
-    rows = [
-        (file.path, file.status, "binary" if file.binary else f"+{file.added} -{file.removed}")
-        for file in files[:_MAX_SHOWN_FILES]
-    ]
-    output.say()
-    output.print_table(("file", "change", "lines"), rows, right=("lines",))
-    if len(files) > _MAX_SHOWN_FILES:
-        output.say(f"… and {len(files) - _MAX_SHOWN_FILES} more")
-    output.say()
-
-
-def _count_text(changes: Sequence[RepositoryChange]) -> str:
-    files = [file for change in changes for file in change.files]
-    if not files:
-        return "nothing changed"
-    lines = f"+{sum(file.added or 0 for file in files)} -{sum(file.removed or 0 for file in files)}"
-    return f"{len(files)} file{'s' if len(files) > 1 else ''} changed, {lines}"
-
-
-def _result_lines(overview: WorkflowOverview, source: _Source) -> list[str]:
-    """Return how to look at the result and how to bring it home."""
-    from kingdom.cli.workflow.names import workflow_word
-
-    word = workflow_word(overview.workflow)
-    (tree, *_) = overview.present_trees
-    where = shlex.quote(tree.path or "")
-    lines = [f"see it      kingdom workflow diff {word} --base", f"try it      cd {where}"]
-    if source.folder is not None:
-        lines.append(f"bring it    kingdom workflow land {word} --into {shlex.quote(str(source.folder))}")
-    more = f"change it   kingdom workflow follow-up {word} TEXT"
-    return [*lines, f"land it     kingdom workflow land {word}", more]

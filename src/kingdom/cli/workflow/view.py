@@ -187,9 +187,10 @@ class RequestView(WorkflowView):
     def __init__(self, *, watch: bool) -> None:
         self._watch = watch
         self._status: Status | None = None
-        self._began = time.monotonic()
+        self._began = 0.0
 
     def __enter__(self) -> Self:
+        self._began = time.monotonic()
         if sys.stdout.isatty():  # elsewhere rich is not loaded, which takes a while
             self._status = output.console().status("starting")
             self._status.start()
