@@ -78,12 +78,12 @@ def test_one_command_from_a_request_to_a_diff(shop: Shop) -> None:
     assert task["status"] == "COMPLETED"
 
     # what the last lines say works
-    see, _, bring, land, more = (line.split(maxsplit=2)[2] for line in said.splitlines()[-5:])
+    see, _, bring, more = (line.split(maxsplit=2)[2] for line in said.splitlines()[-4:])
     assert see == "kingdom workflow diff add-a-json-flag-to-ls --base"
     assert "+json" in shop.kingdom(*see.split()[1:])
     assert "1 commit on the branch kingdom/add-a-json-flag-to-ls in " in shop.kingdom(*bring.split()[1:])
     assert plain_git(shop.remote.folder, "show", "kingdom/add-a-json-flag-to-ls:ls.py") == "json"
-    assert "it has no pull requests" in shop.kingdom(*land.split()[1:], code=1)
+    assert "land it" not in said, "there is no remote"
     assert more == "kingdom workflow follow-up add-a-json-flag-to-ls TEXT"
 
     # and again: the repository is registered once, the second workflow has a name of its own
@@ -148,8 +148,31 @@ def test_the_result_is_landed_as_the_command_or_the_person_says(shop: Shop) -> N
     assert plain_git(shop.remote.folder, "log", "-1", "--format=%s", "kingdom/add-a-json-flag-to-ls") == "done"
     code, screen = kingdom_tty("run", TEXT, "--no-watch", *shop.scripted(), answer="checkout\n")
     assert code == 0, screen
-    assert "land it as (pull-request, push, checkout, none) [none]:" in screen
+    assert "land it as (checkout, none) [none]:" in screen, "there is no remote"
     assert "on the branch kingdom/add-a-json-flag-to-ls-2 in" in screen
+
+
+def test_only_those_ways_to_land_are_offered_that_the_remote_has(shop: Shop) -> None:
+    origin = shop.folder / "origin.git"
+    plain_git(shop.folder, "init", "--quiet", "--bare", str(origin))
+    plain_git(shop.remote.folder, "remote", "add", "origin", str(origin))
+    code, screen = kingdom_tty("run", TEXT, *shop.scripted(), answer="push\n")
+    assert code == 0, screen
+    assert "land it as (push, checkout, none) [none]:" in screen
+    assert plain_git(origin, "log", "-1", "--format=%s", "kingdom/add-a-json-flag-to-ls") == "done"
+    (land,) = (line.split(maxsplit=2)[2] for line in screen.splitlines() if line.startswith("land it  "))
+    assert "to be merged into main" in shop.kingdom(*land.split()[1:])
+
+    plain_git(shop.remote.folder, "remote", "set-url", "origin", "git@github.com:acme/shop.git")
+    _, screen = kingdom_tty("run", TEXT, *shop.scripted(), answer="none\n")
+    assert "land it as (pull-request, push, checkout, none) [none]:" in screen
+    assert "kingdom workflow land add-a-json-flag-to-ls-2\r\n" in screen
+
+    plain_git(shop.remote.folder, "remote", "set-url", "origin", "https://ada:secret@example.com/acme/shop.git")
+    code, screen = kingdom_tty("run", TEXT, *shop.scripted(), answer="push\n")
+    assert code == 1
+    assert "COMPLETED (1 file changed" in screen
+    assert "a password in a URL would be stored and shown" in screen, "what is wrong with the remote is said"
 
 
 @contextlib.contextmanager

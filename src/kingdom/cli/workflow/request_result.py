@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Literal
 import click
 
 from kingdom.cli import output
-from kingdom.cli.options import LAND_CHOICES, LandChoice
 from kingdom.cli.session import git_settings_of, utc_now
 from kingdom.cli.workflow.names import workflow_word
 from kingdom.cli.workflow.view import JsonWorkflowView, next_steps
@@ -19,9 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from kingdom.cli.options import LandChoice
     from kingdom.cli.workflow.view import WorkflowView
     from kingdom.workflow.checkpoints import RepositoryChange
     from kingdom.workflow.context import WorkflowContext
+    from kingdom.workflow.domain.resources import Git
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.overview import WorkflowOverview
 
@@ -57,6 +58,7 @@ class RequestResult:
     place: WorkflowHome
     context: WorkflowContext
     overview: WorkflowOverview
+    git: Git
     folder: Path | None  # the user's own checkout
     view: WorkflowView
 
@@ -98,7 +100,7 @@ class RequestResult:
         if workflow.status != "COMPLETED":
             lines = next_steps(self.overview)
         elif changed:
-            lines = self._result_lines()
+            lines = self._result_lines(await self._ways())
         else:
             lines = []
         for line in lines:
@@ -108,7 +110,8 @@ class RequestResult:
     async def land(self, chosen: LandChoice | Literal["none"] | None) -> None:
         """Land the result as the command line says, or as a person on the terminal says."""
         if chosen is None and _is_dialog(self.view):
-            choices = [one for one in LAND_CHOICES if one != "checkout" or self.folder is not None]
+            if not (choices := await self._ways()):
+                return
             chosen = click.prompt("land it as", type=click.Choice((*choices, "none")), default="none")
         if chosen is not None and chosen != "none":
             from kingdom.cli.workflow.land import land_result
@@ -118,7 +121,17 @@ class RequestResult:
             json = isinstance(self.view, JsonWorkflowView)
             await land_result(made, self.overview.workflow.id, chosen, self.folder, json=json)
 
-    def _result_lines(self) -> list[str]:
+    async def _ways(self) -> tuple[LandChoice, ...]:
+        """Return how the result can be landed."""
+        from kingdom.gitops.landing import remote_of_checkout
+        from kingdom.workflow.home import git_service
+
+        if self.folder is None:
+            return _ways_at(self.git.url)
+        remote = await remote_of_checkout(git_service(self.place, utc_now).clone_of(self.git).git, self.folder)
+        return (*_ways_at(remote), "checkout")
+
+    def _result_lines(self, ways: Sequence[LandChoice]) -> list[str]:
         """Return how to look at the result and how to bring it home."""
         word = workflow_word(self.overview.workflow)
         (tree, *_) = self.overview.present_trees
@@ -126,8 +139,23 @@ class RequestResult:
         lines = [f"see it      kingdom workflow diff {word} --base", f"try it      cd {where}"]
         if self.folder is not None:
             lines.append(f"bring it    kingdom workflow land {word} --into {shlex.quote(str(self.folder))}")
-        more = f"change it   kingdom workflow follow-up {word} TEXT"
-        return [*lines, f"land it     kingdom workflow land {word}", more]
+        if "push" in ways:
+            lines.append(f"land it     kingdom workflow land {word}{'' if 'pull-request' in ways else ' --push'}")
+        return [*lines, f"change it   kingdom workflow follow-up {word} TEXT"]
+
+
+def _ways_at(url: str | None) -> tuple[LandChoice, ...]:
+    """Return how a branch can be landed at a remote. If something is wrong with its URL, landing says what."""
+    from kingdom.gitops.errors import InvalidInput
+    from kingdom.gitops.names import check_url
+
+    if url is None:
+        return ()
+    try:
+        is_local = check_url(url, allow_local=True).protocol == "file"
+    except InvalidInput:
+        is_local = False
+    return ("push",) if is_local else ("pull-request", "push")
 
 
 def _print_files(changes: Sequence[RepositoryChange]) -> None:

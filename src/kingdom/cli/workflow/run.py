@@ -190,7 +190,7 @@ async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> in
             if (answer := ask_person(overview, view)) is None:
                 break
             start = CommandRequest(_ANSWER, workflow.id, {"text": answer}, start.word)
-        result = RequestResult(place, context, overview, source.folder, view)
+        result = RequestResult(place, context, overview, source.git, source.folder, view)
         if await result.show() and overview.workflow.status == "COMPLETED":
             await result.land(request.land)
     return code
