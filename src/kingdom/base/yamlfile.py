@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 1_000_000
 _MAX_NODES: Final = 50_000  # with aliases expanded: a few lines can expand to billions
 _MAX_KEPT_CHARS: Final = 20_000  # of a file that is kept parsed
+_BELOW: Final = "below a | on lines of its own"
 _MAX_NAME_CHARS: Final = 60  # of an item, in a message
 _TAGS: Final = {f"tag:yaml.org,2002:{word}" for word in ("map", "seq", "str", "int", "float", "bool", "null", "merge")}
 
@@ -139,7 +140,8 @@ def _parse(text: str, name: str) -> tuple[yaml.Node | None, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
-        raise YamlProblem([f"{name}{line}: {error.problem or error.context}"]) from None
+        found = text.splitlines()[mark.line : mark.line + 1] if mark else []
+        raise YamlProblem([f"{name}{line}: {_syntax_text(error, *found)}"]) from None
     except yaml.reader.ReaderError as error:
         at = text.count("\n", 0, error.position) + 1
         raise YamlProblem([f"{name}:{at}: a character that YAML does not allow: {text[error.position]!r}"]) from None
@@ -147,6 +149,22 @@ def _parse(text: str, name: str) -> tuple[yaml.Node | None, Any]:
         raise YamlProblem([f"{name}: nested too deeply"]) from None
     except (ValueError, LookupError) as error:  # a number of thousands of digits; a tag that does not match its value
         raise YamlProblem([f"{name}: a value that cannot be read: {error}"]) from None
+
+
+def _syntax_text(error: yaml.MarkedYAMLError, line: str = "") -> str:
+    """Say what is wrong with a line that YAML cannot read, and what to do where a person could not tell."""
+    problem = str(error.problem or error.context)
+    if "{{" in line or "{%" in line:
+        return f"text with {'{{' if '{{' in line else '{%'} must be in quotes, or {_BELOW} ({problem})"
+    if problem.startswith("mapping values"):
+        return f"text with a colon must be in quotes, or {_BELOW}; or the line is indented too far ({problem})"
+    if problem.startswith("expected <block end>"):
+        return f"this does not continue the lines above: check the indentation and the quotes ({problem})"
+    if problem.startswith("found character '\\t'"):
+        return f"indent with spaces, not with tabs ({problem})"
+    if problem.startswith("found character"):
+        return f"put the text in quotes ({problem})"
+    return problem
 
 
 @lru_cache(maxsize=32)
