@@ -300,6 +300,20 @@ def test_only_pushed_into_a_checkout_or_as_patches(desk: Desk) -> None:
     assert "use only one of them" in desk.run("workflow", "land", name, "--push", "--into", ".", code=2)
 
 
+def test_a_folder_that_is_no_checkout_is_not_taken_for_the_one_around_me(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = desk.finished()
+    mine = desk.folder / "mine"
+    plain_git(desk.folder, "clone", "--quiet", str(desk.github.bare("acme/app")), str(mine))
+    monkeypatch.chdir(mine)
+    said = desk.run("workflow", "land", name, "--into", "../msitake", code=1)
+    assert "there is no folder ../msitake: name one in a git repository" in said
+    (desk.folder / "plain").mkdir()
+    assert "is not in a git repository" in desk.run("workflow", "land", name, "--into", "../plain", code=1)
+    assert plain_git(mine, "branch", "--list", "kingdom/*") == ""
+
+
 def test_a_checkout_of_mine_lands_at_its_own_remote(desk: Desk) -> None:
     mine = desk.folder / "mine"
     plain_git(desk.folder, "clone", "--quiet", str(desk.github.bare("acme/app")), str(mine))

@@ -228,7 +228,9 @@ async def find_git_dir(git: GitRunner, checkout: Path) -> Path:
 
 
 def _nearest_git_dir(checkout: Path) -> Path:
-    folder = checkout.absolute()
+    folder = checkout.resolve()  # otherwise the folder above other/.. is other
+    if not folder.is_dir():
+        raise InvalidInput(f"there is no folder {checkout}: name one in a git repository")
     for above in (folder, *folder.parents):
         for found in (above / ".git", above):
             if (found / "HEAD").is_file() and (found / "objects").is_dir():
