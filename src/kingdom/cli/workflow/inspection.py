@@ -186,7 +186,7 @@ def print_overview(found: WorkflowOverview, *, engine: bool = True, holder: Hold
         whose = f" of {names[tree['workId']]}" if tree.get("workId") in names else ""
         output.say(f"{'repository':<12}{tree['name']}{whose} {state}{where}")
     for landing in document["landings"]:
-        state = f"{landing['branch']}: {landing['url'] or landing['remote']}" if landing["commit"] else "not landed"
+        state = f"{landing['branch']}: {landing['url'] or landing['remote']}" if landing["commit"] else "not pushed"
         output.say(f"{'landed':<12}{landing['name']} {state}" + (f" ({landing['error']})" if landing["error"] else ""))
     output.say()
     output.print_table(COLUMNS, overview_rows(found), right=("attempt",))
@@ -260,19 +260,21 @@ def diff(
     if other is not None and base:
         raise output.usage_error("--base takes one checkpoint: give a second one or --base, not both")
     place = find_workflow_home(home, store)
-    changes = run_async(lambda: _read_changes(place, (checkpoint, other), workflow, base=base, patches=not stat))
+    changes, whole = run_async(lambda: _read_changes(place, (checkpoint, other), workflow, base=base, patches=not stat))
     if json:
         output.print_json({"repositories": [_change_document(change) for change in changes]})
         return
     for change in changes:
         _print_change(change, stat=stat)
     if not any(change.files for change in changes):
-        output.say("nothing changed")
+        more = f" since the last checkpoint: kingdom workflow diff {checkpoint} --base shows all that it has changed"
+        output.say(f"nothing changed{more if whole and not base else ''}")
 
 
 async def _read_changes(
     place: WorkflowHome, words: tuple[str, str | None], workflow: str | None, *, base: bool, patches: bool
-) -> list[RepositoryChange]:
+) -> tuple[list[RepositoryChange], bool]:
+    """Return what changed, and whether it is that of a whole workflow."""
     from kingdom.workflow.checkpoints import compare_checkpoints, compare_worktrees
     from kingdom.workflow.home import git_service
 
@@ -281,12 +283,12 @@ async def _read_changes(
         async with store.reading() as tx:
             whole = None if words[1] or workflow else await _find_diff_workflow(tx, words[0])
         if whole is not None:
-            return await compare_worktrees(store, service, whole.id, base=base, patches=patches)
+            return await compare_worktrees(store, service, whole.id, base=base, patches=patches), True
         async with store.reading() as tx:
             first = await _find_diff_checkpoint(tx, words[0], workflow)
             second = None if words[1] is None else await _find_diff_checkpoint(tx, words[1], workflow)
         older, newer = (None, first) if second is None else (first, second)
-        return await compare_checkpoints(store, service, newer, older, base=base, patches=patches)
+        return await compare_checkpoints(store, service, newer, older, base=base, patches=patches), False
 
 
 async def _find_diff_workflow(tx: WorkflowTransaction, word: str) -> Workflow | None:
