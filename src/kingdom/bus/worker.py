@@ -34,7 +34,7 @@ from weakref import WeakKeyDictionary
 from kingdom.base.interrupts import InterruptHandler
 from kingdom.bus.delivery import DeadVerdict, Delivery, RetryVerdict
 from kingdom.bus.envelope import check_stream, check_worker
-from kingdom.bus.errors import BusError, InvalidOption, StorageFull, TransportUnavailable
+from kingdom.bus.errors import BusError, InvalidOption, Reject, Retry, StorageFull, TransportUnavailable
 from kingdom.bus.eventbus import EventBus, Seconds, positive_seconds
 from kingdom.bus.handlers import Classifier, Dispatcher, RetryPolicy, classify_failure, current_delivery_var
 from kingdom.bus.metrics import WorkerStats
@@ -290,15 +290,24 @@ class Worker:
         fate, code, message, after = classify_failure(error, self._classify)
         code, message = code[:_MAX_ERROR_CHARS], message[:_MAX_ERROR_CHARS].replace("\0", "")
         fields = {**delivery.log_fields(), "errorCode": code}
+        # Retry and Reject say why. Of any other error somebody needs the traceback.
+        on_purpose = isinstance(error, (Retry, Reject))
+        why = message if on_purpose or message == code else f"{code}: {message}"
+        event = f"event {delivery.event_id} of {delivery.stream}"
         if fate == "dead" or delivery.attempt >= self.retry_policy.max_attempts:
             self.stats.handled(delivery.envelope.type, "dead", seconds)
             settler.dead(DeadVerdict(delivery, code, message))
-            log.error("event is dead after attempt %d: %s", delivery.attempt, message, extra=fields)
+            traceback = None if on_purpose else error
+            log.error("%s is dead after attempt %d: %s", event, delivery.attempt, why, extra=fields, exc_info=traceback)
             return
         delay = self.retry_policy.delay(delivery.attempt, self._rng) if after is None else after
         self.stats.handled(delivery.envelope.type, "retry", seconds)
         settler.retry(RetryVerdict(delivery, delay, code, message))
-        log.info("attempt %d failed, again in %.2f s: %s", delivery.attempt, delay, message, extra=fields)
+        said = "%s: attempt %d failed, again in %.2f s: %s", event, delivery.attempt, delay, why
+        if on_purpose or delivery.attempt > 1:
+            log.info(*said, extra=fields)
+        else:  # once for each event, at the level that Python prints when nothing configures logging
+            log.warning(*said, extra=fields, exc_info=error)
 
 
 def process_identity(name: str) -> str:

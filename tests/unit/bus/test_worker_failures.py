@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kingdom.bus import DeadLetter, Envelope, EventBus, Record, RetryPolicy
+from kingdom.bus import DeadLetter, Envelope, EventBus, Record, Reject, Retry, RetryPolicy, current_delivery
 from kingdom.bus.testing import ManualClock
 from kingdom.bus.testing.behaviours.base import WatchedBus, running, worker_on
 from tests.support.buses import memory_bus
@@ -21,9 +21,11 @@ async def bus() -> AsyncIterator[EventBus]:
         yield inner
 
 
-async def handled(bus: EventBus, handler: Callable[[Envelope], Any], **options: Any) -> Record:
+async def handled(
+    bus: EventBus, handler: Callable[[Envelope], Any], event_id: str | None = None, **options: Any
+) -> Record:
     """Let a worker meet one event once, and return what the store knows of it then."""
-    [event_id] = await bus.publish("s", Envelope("A"))
+    [event_id] = await bus.publish("s", Envelope("A", event_id=event_id) if event_id else Envelope("A"))
     watched = WatchedBus(bus)
     worker = worker_on(watched, "s", **{"retry": RetryPolicy(base=1000, cap=1000), **options})
     worker.on("A")(handler)
@@ -92,7 +94,7 @@ async def test_the_delay_is_that_of_the_policy_with_the_jitter_of_the_generator_
     assert wait == pytest.approx(policy.delay(1, random.Random(7)), abs=0.001)
 
 
-@pytest.mark.parametrize("level", ["ERROR", "INFO"])
+@pytest.mark.parametrize("level", ["ERROR", "WARNING"])
 async def test_every_line_about_an_event_says_which_it_is(
     bus: EventBus, caplog: pytest.LogCaptureFixture, level: str
 ) -> None:
@@ -100,6 +102,7 @@ async def test_every_line_about_an_event_says_which_it_is(
     attempts = 1 if level == "ERROR" else 5
     record = await handled(bus, raising(RuntimeError("boom")), retry=RetryPolicy(base=1000, max_attempts=attempts))
     [line] = [item for item in caplog.records if item.levelname == level]
+    assert f"event {record.envelope.event_id} of s" in line.getMessage()
     fields = line.__dict__
     assert {name: fields[name] for name in ("traceId", "eventId", "stream", "eventType", "attempt", "errorCode")} == {
         "traceId": record.envelope.trace_id,
@@ -110,6 +113,44 @@ async def test_every_line_about_an_event_says_which_it_is(
         "errorCode": "RuntimeError",
     }
     assert {"aggregateType", "aggregateId"} <= set(fields)
+
+
+async def test_the_log_shows_where_an_error_arose_at_the_first_attempt_and_the_last(
+    bus: EventBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="kingdom.bus.worker")
+    await bus.publish("s", Envelope("A", event_id="e-1"))
+    worker = worker_on(bus, "s", retry=RetryPolicy(base=0, max_attempts=3), signals=False)
+
+    @worker.on("A")
+    async def price(event: Envelope) -> None:
+        if current_delivery().attempt == 3:
+            worker.stop()
+        event.payload["price"]
+
+    await worker.run()
+    lines = [(item.levelname, item.getMessage(), item.exc_info is not None) for item in caplog.records]
+    assert lines == [
+        ("WARNING", "event e-1 of s: attempt 1 failed, again in 0.00 s: KeyError: 'price'", True),
+        ("INFO", "event e-1 of s: attempt 2 failed, again in 0.00 s: KeyError: 'price'", False),
+        ("ERROR", "event e-1 of s is dead after attempt 3: KeyError: 'price'", True),
+    ]
+    assert 'event.payload["price"]' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("raised", "level", "message"),
+    [
+        (Retry("not yet"), "INFO", "event e-1 of s: attempt 1 failed, again in 1000.00 s: not yet"),
+        (Reject("NOT_SOLD", "no dragons"), "ERROR", "event e-1 of s is dead after attempt 1: no dragons"),
+    ],
+)
+async def test_what_a_handler_raises_on_purpose_is_logged_without_a_traceback(
+    bus: EventBus, caplog: pytest.LogCaptureFixture, raised: Exception, level: str, message: str
+) -> None:
+    caplog.set_level("INFO", logger="kingdom.bus.worker")
+    await handled(bus, raising(raised), event_id="e-1", retry=RetryPolicy(base=1000, cap=1000, jitter=0))
+    assert [(item.levelname, item.getMessage(), item.exc_info) for item in caplog.records] == [(level, message, None)]
 
 
 async def test_durations_are_counted_by_event_type(bus: EventBus) -> None:
