@@ -51,6 +51,7 @@ class Dispatcher:
             raise InvalidOption("on() takes the event types to handle, as text: @worker.on('OrderAccepted')")
 
         def register(handler: H) -> H:
+            _check_handler(handler)
             for event_type in types:
                 if event_type in self._handlers:
                     raise InvalidOption(f"event type {event_type!r} already has a handler here")
@@ -79,10 +80,32 @@ class Dispatcher:
             await result
 
 
+def _check_handler(handler: object) -> None:
+    """Refuse what could not be called with an event, or would be called without doing anything."""
+    if not callable(handler):
+        raise InvalidOption(f"a handler is a function that takes the event, not {handler!r:.80}")
+    name = getattr(handler, "__qualname__", None) or repr(handler)
+    if _is_kind(handler, inspect.isgeneratorfunction) or _is_kind(handler, inspect.isasyncgenfunction):
+        raise InvalidOption(f"handler {name} is a generator, so calling it runs nothing of it: remove the yield")
+    try:
+        signature = inspect.signature(handler)
+    except ValueError:  # a function written in C may have none
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise InvalidOption(
+            f"handler {name}{signature} must take one argument, the event: current_delivery() has its attempt and "
+            "stream, and a method is registered bound to its object, as worker.on('OrderAccepted')(shop.accept)"
+        ) from None
+
+
 def _is_async(handler: Callable[..., object]) -> bool:
-    if inspect.iscoroutinefunction(handler):
-        return True
-    return inspect.iscoroutinefunction(type(handler).__call__)
+    return _is_kind(handler, inspect.iscoroutinefunction)
+
+
+def _is_kind(handler: Callable[..., object], kind: Callable[[object], bool]) -> bool:
+    return kind(handler) or kind(type(handler).__call__)
 
 
 FailureAction = Literal["retry", "dead"]

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -50,6 +52,52 @@ def test_the_types_asked_for_are_those_with_handlers() -> None:
     assert dispatcher.types == ["B", "A"]
     dispatcher.on("*")(print)
     assert dispatcher.types is None
+
+
+def no_argument() -> None: ...
+
+
+async def two_arguments(self: object, event: Envelope) -> None: ...
+
+
+def generator(event: Envelope) -> Iterator[None]:
+    yield
+
+
+async def async_generator(event: Envelope) -> AsyncIterator[None]:
+    yield
+
+
+class GeneratingObject:
+    async def __call__(self, event: Envelope) -> AsyncIterator[None]:
+        yield
+
+
+@pytest.mark.parametrize(
+    ("handler", "message"),
+    [
+        ("accept", "a handler is a function that takes the event, not 'accept'"),
+        (no_argument, r"handler no_argument\(\).* must take one argument, the event"),
+        (two_arguments, r"handler two_arguments\(self: .*, event: .*must take one argument, the event"),
+        (generator, "handler generator is a generator, so calling it runs nothing of it"),
+        (async_generator, "handler async_generator is a generator, so calling it runs nothing of it"),
+        (partial(async_generator), "is a generator, so calling it runs nothing of it"),
+        (GeneratingObject(), "is a generator, so calling it runs nothing of it"),
+    ],
+)
+def test_a_handler_that_could_not_work_is_refused_where_it_is_registered(handler: Any, message: str) -> None:
+    dispatcher = Dispatcher()
+    with pytest.raises(InvalidOption, match=message):
+        dispatcher.on("A")(handler)
+    assert dispatcher.types == []
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [print, max, partial(two_arguments, None), lambda event, deep=False: None, lambda *args: None, AsyncMock(), Mock()],
+)
+def test_whatever_can_be_called_with_an_event_is_a_handler(handler: Any) -> None:
+    assert Dispatcher().on("A")(handler) is handler
 
 
 def test_a_handler_stays_the_function_it_was() -> None:
