@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from kingdom.bus.delivery import (
     Check,
@@ -35,6 +35,7 @@ from kingdom.bus.transport import (
     Transport,
     TransportOptions,
 )
+from kingdom.bus.urls import redact_url, url_parts
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -393,23 +394,9 @@ def connect(
         max_bytes=max_bytes,
         clock=clock,
         connect_timeout=connect_timeout,
-        query=dict(parse_qsl(urlsplit(url).query, keep_blank_values=True)),
+        query=dict(parse_qsl(url_parts(url).query, keep_blank_values=True)),
     )
     return EventBus(_opener(ALIASES.get(scheme, scheme), url)(url, options), url)
-
-
-def url_path(url: str) -> str:
-    """Return the path of a ``files:`` or ``sqlite:`` URL: absolute after ``//``, otherwise relative."""
-    parts = urlsplit(url)
-    if parts.netloc not in ("", ".", "localhost"):
-        raise InvalidOption(
-            f"{url!r}: a path starts after three slashes ({parts.scheme}:///absolute/path), "
-            f"or after none ({parts.scheme}:relative/path)"
-        )
-    path = "." + parts.path if parts.netloc == "." else parts.path
-    if not path or path == "/":
-        raise InvalidOption(f"{url!r} names no path: write {parts.scheme}:///absolute/path")
-    return "/" + path.lstrip("/") if path.startswith("/") else path
 
 
 def _opener(scheme: str, url: str) -> Callable[[str, TransportOptions], Transport]:
@@ -433,8 +420,3 @@ def _opener(scheme: str, url: str) -> Callable[[str, TransportOptions], Transpor
 
 def _known() -> str:
     return "use files:///dir, sqlite:///file.db, postgresql://…, kafka://… or memory:"
-
-
-def redact_url(url: str) -> str:
-    """Return the URL without user, passwords and other secrets, for messages."""
-    return re.sub(r"((?:password|secret|config|pem)=)[^&]*", r"\1…", re.sub(r"[^/@]*@", "…@", url, count=1))

@@ -16,7 +16,8 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 from kingdom.base.backoff import backoff
 from kingdom.bus.envelope import Envelope, check_stream
 from kingdom.bus.errors import InvalidEnvelope, InvalidOption, StorageFull, TransportUnavailable
-from kingdom.bus.eventbus import EventBus, redact_url
+from kingdom.bus.eventbus import EventBus
+from kingdom.bus.urls import redact_url
 from kingdom.bus.worker import on_stop_signal
 
 log = logging.getLogger("kingdom.bus.mirror")

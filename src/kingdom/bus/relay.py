@@ -29,9 +29,10 @@ from typing import Final
 from kingdom.base.backoff import backoff
 from kingdom.bus.envelope import check_stream, check_worker
 from kingdom.bus.errors import BusError, InvalidOption, StorageFull, TransportUnavailable
-from kingdom.bus.eventbus import EventBus, Seconds, positive_seconds, redact_url
+from kingdom.bus.eventbus import EventBus, Seconds, positive_seconds
 from kingdom.bus.relay_debezium import EventRouter
 from kingdom.bus.relay_port import Outbox, OutboxRow, OutboxTransport, RelaySender, RelayTarget
+from kingdom.bus.urls import redact_url
 from kingdom.bus.worker import on_stop_signal, process_identity
 
 log = logging.getLogger("kingdom.bus.relay")

@@ -21,8 +21,8 @@ import asyncpg
 
 from kingdom.base.files import read_object
 from kingdom.bus.errors import BusError
-from kingdom.bus.eventbus import redact_url
 from kingdom.bus.transports.postgresql import split_url
+from kingdom.bus.urls import redact_url
 from kingdom.court.errors import CourtError
 from kingdom.court.machines.exchange import ORDERS, REPORTS
 from kingdom.court.machines.registry import Registry

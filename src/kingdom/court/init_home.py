@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 from kingdom.base.files import write_atomic
-from kingdom.bus.eventbus import redact_url
+from kingdom.bus.urls import redact_url
 from kingdom.court.config import MACHINE_FILE, check_timezone, load_system
 from kingdom.court.errors import CourtError
 from kingdom.court.home import MARKER, Home

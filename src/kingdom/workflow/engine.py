@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kingdom.bus.eventbus import redact_url
+from kingdom.bus.urls import redact_url
 from kingdom.workflow.commands import CommandHandler, command_worker, prepare_commands
 from kingdom.workflow.context import WorkflowContext, log
 from kingdom.workflow.errors import WorkflowError

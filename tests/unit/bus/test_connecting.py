@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kingdom.bus import EventBus, InvalidOption, UnknownTransport, connect
-from kingdom.bus.eventbus import redact_url, url_path
 from kingdom.bus.transport import TransportOptions
+from kingdom.bus.urls import redact_url, url_path
 
 
 @pytest.mark.parametrize("url", ["", "bus.db", "/var/bus", "://", "1sqlite:///x", None, 7])
@@ -44,10 +44,47 @@ def test_a_password_is_never_shown() -> None:
         ("postgresql://host/db", "postgresql://host/db"),
         ("files:///var/bus", "files:///var/bus"),
         ("sqlite:bus.db", "sqlite:bus.db"),
+        ("sqlite:///srv/a@b.db", "sqlite:///srv/…@b.db"),
+        ("postgresql://me:s/ec@ret@host/db", "postgresql://…@host/db"),
+        ("me:secret@host/db", "…@host/db"),
     ],
 )
 def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
     assert redact_url(url) == shown
+
+
+@pytest.mark.parametrize("password", ["s3@cret", "s3/cret", "5/cret", "s3?cret", "s3#cret", "s3[cret", "s3]cret"])
+def test_a_password_that_is_not_quoted_is_refused_and_not_shown(password: str) -> None:
+    with pytest.raises(InvalidOption, match="in a password write @ as %40") as refused:
+        connect(f"postgresql://shop:{password}@db.example:5432/shop")
+    assert "cret" not in str(refused.value)
+    assert "db.example:5432/shop" in str(refused.value)
+
+
+@pytest.mark.parametrize("place", ["db:54a32", "db:99999", "db:5432,other:x", "::1:5432"])
+def test_a_port_that_is_none_is_refused(place: str) -> None:
+    with pytest.raises(InvalidOption, match=f"'postgresql://{place}/shop': its host and port cannot be read"):
+        connect(f"postgresql://{place}/shop")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://shop:s3%40%2Fcret@db:5432,db2:5432/shop?sslmode=require",
+        "postgresql://me@[::1]:5432/shop",
+        "postgresql:///shop?host=/run/postgresql&user=shop@server",
+        "postgresql://%2Frun%2Fpostgresql/shop",
+        "postgresql://",
+    ],
+)
+def test_other_forms_of_a_url_are_taken(url: str) -> None:
+    assert connect(url).url == url
+
+
+async def test_an_option_that_the_driver_refuses_is_named_at_once() -> None:
+    bus = connect("postgresql://127.0.0.1:1/shop?sslmode=always", connect_timeout=600)
+    with pytest.raises(InvalidOption, match=r"127\.0\.0\.1:1/shop: `sslmode` parameter must be one of"):
+        await bus.open()
 
 
 def test_a_limit_too_small_for_any_envelope_is_refused() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kingdom.bus import InvalidOption, connect
-from kingdom.bus.eventbus import redact_url
 from kingdom.bus.transport import TransportOptions
 from kingdom.bus.transports.kafka import _settings
 from kingdom.bus.transports.kafka._topics import streams_in, topics_of
+from kingdom.bus.urls import redact_url
 
 
 def parse(url: str, **query: str) -> _settings.Settings:

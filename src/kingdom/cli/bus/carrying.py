@@ -135,7 +135,7 @@ def move(stream: str, source: str, target: str, dead: bool, no_wait: bool, yes: 
 
     First stop the workers, publish to the other bus, and declare the stream there. Can be interrupted and repeated.
     """
-    from kingdom.bus.eventbus import redact_url
+    from kingdom.bus.urls import redact_url
 
     output.confirm(f"Move the events of {stream} from {redact_url(source)} to {redact_url(target)}?", yes=yes)
     moved = run_async(lambda: _move(source, target, stream, wait=not no_wait, dead=dead))

@@ -119,7 +119,7 @@ def bench(url: str, events: int, singles: int, size: int, concurrency: int, yes:
     Publishes in batches, drains with a worker, and times single events from publish to handler. Uses a stream of its
     own, kingdom.bench.<random>, and removes what it published.
     """
-    from kingdom.bus.eventbus import redact_url
+    from kingdom.bus.urls import redact_url
 
     output.confirm(
         f"Publish and drain {events + singles:,} events on {redact_url(url)}, in a stream of their own?", yes=yes

@@ -282,7 +282,7 @@ def _print_outcome(workflow: Workflow, text: str, *, json: bool) -> None:
 
 
 async def _run_engine(place: WorkflowHome) -> None:
-    from kingdom.bus.eventbus import redact_url
+    from kingdom.bus.urls import redact_url
     from kingdom.cli.workflow.runner import stop_signals
     from kingdom.workflow.engine import run_engine
 

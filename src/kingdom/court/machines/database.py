@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from kingdom.bus.errors import TransportUnavailable
-from kingdom.bus.eventbus import redact_url
 from kingdom.bus.transports.postgresql import split_url
+from kingdom.bus.urls import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

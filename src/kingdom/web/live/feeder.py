@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kingdom.bus.eventbus import redact_url
+from kingdom.bus.urls import redact_url
 from kingdom.journal import Cursor, InvalidCursor, Problem, Reader
 from kingdom.journal.reader import watch_log
 from kingdom.web.live.event import FeedEvent, SourceEvent

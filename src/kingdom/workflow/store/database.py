@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeAlias
 
 from kingdom.bus import connect
-from kingdom.bus.eventbus import redact_url
+from kingdom.bus.urls import redact_url
 from kingdom.workflow.errors import StoreError
 from kingdom.workflow.ports import StoredEvent
 from kingdom.workflow.store.repositories import TABLES

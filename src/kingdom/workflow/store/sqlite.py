@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kingdom.base.locks import FileLock
-from kingdom.bus.eventbus import url_path
+from kingdom.bus.urls import url_path
 from kingdom.workflow.errors import StoreError
 from kingdom.workflow.store.database import DatabaseStore
 

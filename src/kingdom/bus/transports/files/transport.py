@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from kingdom.base.inotify import FileWatcher
 from kingdom.base.syncer import Syncer
 from kingdom.bus.errors import BusError, InvalidOption, TransactionMismatch
-from kingdom.bus.eventbus import url_path
 from kingdom.bus.transports.files import operations
 from kingdom.bus.transports.files.doctor import examine
 from kingdom.bus.transports.files.layout import bus_error, check_version, list_streams, set_up
 from kingdom.bus.transports.files.publisher import FilesPublisher, SyncFilesPublisher
 from kingdom.bus.transports.files.stream import FileStream, StreamWatch
+from kingdom.bus.urls import url_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Sequence

@@ -23,6 +23,7 @@ from kingdom.bus.errors import (
     TransportUnavailable,
 )
 from kingdom.bus.outbox import migrations
+from kingdom.bus.urls import server_url_parts
 
 T = TypeVar("T")
 Connection = Any  # asyncpg.Connection, whose stubs are generic in the record class
@@ -159,6 +160,8 @@ class ConnectionPool:
                 f"{self.shown} has no tables of the bus yet, or older ones ({_one_line(error)}): "
                 "run `await bus.setup()` or `kingdom bus migrate`"
             ) from error
+        if isinstance(error, pg.ClientConfigurationError):
+            raise InvalidOption(f"{self.shown}: {_one_line(error)}") from error
         if isinstance(error, pg.InsufficientPrivilegeError):
             raise NotPermitted(f"{self.shown}: {_one_line(error)}: its role lacks this right") from error
         if isinstance(error, (pg.DiskFullError, pg.OutOfMemoryError)):
@@ -199,7 +202,7 @@ async def close_connection(connection: Connection) -> None:
 
 def split_url(url: str) -> tuple[str, dict[str, str]]:
     """Split a URL into the one for the driver and the options of the bus."""
-    parts = urlsplit(url)
+    parts = server_url_parts(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     own = {key: value for key, value in query if key in OWN_OPTIONS}
     rest = urlencode([(key, value) for key, value in query if key not in OWN_OPTIONS])

@@ -22,9 +22,9 @@ from kingdom.bus.errors import (
     TransactionMismatch,
     TransportUnavailable,
 )
-from kingdom.bus.eventbus import url_path
 from kingdom.bus.outbox import migrations
 from kingdom.bus.transport import TransportOptions
+from kingdom.bus.urls import url_path
 
 _HINT: Final = "run `await bus.setup()` or `kingdom bus migrate`"
 _PRIMARY: Final = 0xFF  # the low byte of a result code says what happened, the rest where
