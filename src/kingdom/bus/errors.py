@@ -18,6 +18,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 
 class BusError(Exception):
     """The base of all errors that the bus raises."""
@@ -66,11 +68,12 @@ class StorageFull(BusError, OSError):
 class Retry(Exception):
     """Raised by a handler: retry this event ``after`` seconds from now (default: the delay of the policy)."""
 
-    def __init__(self, reason: str = "", *, after: float | None = None, code: str = "RETRY") -> None:
-        if after is not None and not 0 <= after < float("inf"):
+    def __init__(self, reason: str = "", *, after: float | timedelta | None = None, code: str = "RETRY") -> None:
+        wait = after.total_seconds() if isinstance(after, timedelta) else after
+        if wait is not None and not (isinstance(wait, (int, float)) and 0 <= wait < float("inf")):
             raise InvalidOption(f"Retry(after={after!r}): seconds from now, zero or more")
         super().__init__(reason or "the handler asked for a retry")
-        self.after = after
+        self.after = wait
         self.code = code
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import parse_qsl
 
@@ -27,6 +26,7 @@ from kingdom.bus.delivery import (
 )
 from kingdom.bus.envelope import DEFAULT_MAX_BYTES, Envelope, check_event_id, check_stream, check_worker
 from kingdom.bus.errors import InvalidEnvelope, InvalidOption, TransactionMismatch, UnknownTransport
+from kingdom.bus.options import Seconds, check_count, positive_seconds, seconds, texts
 from kingdom.bus.transport import (
     BatchFindingTransport,
     Clock,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from kingdom.bus.delivery import DocumentForm
 
 
-Seconds = float | int | timedelta
 DEFAULT_MAX_ATTEMPTS = 10
 _PAGE_RECORDS = 500  # fetched at once by records()
 
@@ -129,12 +128,11 @@ class EventBus:
 
         An event whose lease ended on attempt ``max_attempts`` goes DEAD instead of being delivered once more.
         """
-        if limit is not None and limit < 1:
-            raise InvalidOption(f"claim(limit={limit}): must be 1 or more")
-        if max_attempts < 1:
-            raise InvalidOption(f"claim(max_attempts={max_attempts}): must be 1 or more")
-        wanted = None if types is None else list(types)
-        named = None if ids is None else [check_event_id(event_id) for event_id in ids]
+        if limit is not None:
+            check_count("claim", "limit", limit)
+        check_count("claim", "max_attempts", max_attempts)
+        wanted = None if types is None else list(texts("claim", "types", types))
+        named = None if ids is None else [check_event_id(event_id) for event_id in texts("claim", "ids", ids)]
         if (wanted is not None and not wanted) or (named is not None and not named):
             return []
         return await self.transport.claim(
@@ -164,9 +162,9 @@ class EventBus:
 
         Another worker may claim it first.
         """
-        if limit < 1:
-            raise InvalidOption(f"peek(limit={limit}): must be 1 or more")
-        return await self.transport.peek(check_stream(stream), limit, None if types is None else list(types), skip)
+        check_count("peek", "limit", limit)
+        wanted = None if types is None else list(texts("peek", "types", types))
+        return await self.transport.peek(check_stream(stream), limit, wanted, skip)
 
     async def settle(
         self,
@@ -212,7 +210,7 @@ class EventBus:
 
         It is a hint: it may come without an event, and for an event of another type.
         """
-        return self.transport.subscribe(check_stream(stream), wake, types)
+        return self.transport.subscribe(check_stream(stream), wake, texts("subscribe", "types", types))
 
     # ── operate ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -226,8 +224,7 @@ class EventBus:
 
     async def dead(self, stream: str, limit: int = 100) -> list[DeadLetter]:
         """Return the latest dead letters of a stream, newest first."""
-        if limit < 1:
-            raise InvalidOption(f"dead(limit={limit}): must be 1 or more")
+        check_count("dead", "limit", limit)
         return await self.transport.dead(check_stream(stream), limit)
 
     async def find(self, event_id: str) -> Record | None:
@@ -239,7 +236,7 @@ class EventBus:
 
         On PostgreSQL one statement finds all of them.
         """
-        wanted = list(dict.fromkeys(map(check_event_id, event_ids)))
+        wanted = list(dict.fromkeys(map(check_event_id, texts("find_many", "event_ids", event_ids))))
         if isinstance(self.transport, BatchFindingTransport):
             return await self.transport.find_many(wanted) if wanted else {}
         found = [(event_id, await self.transport.find(event_id)) for event_id in wanted]
@@ -278,7 +275,7 @@ class EventBus:
         """
         if ids is None and event_type is None and error_code is None and not everything:
             raise InvalidOption("requeue needs ids, event_type, error_code or everything=True")
-        wanted = None if ids is None else [check_event_id(event_id) for event_id in ids]
+        wanted = None if ids is None else [check_event_id(event_id) for event_id in texts("requeue", "ids", ids)]
         if wanted is not None and not wanted:
             return 0
         return await self.transport.requeue(check_stream(stream), wanted, event_type=event_type, error_code=error_code)
@@ -297,13 +294,14 @@ class EventBus:
         Events whose ids are in ``keep`` stay; with ``only``, all but those in it. A deleted ``event_id`` may be
         published again. Returns how many were deleted.
         """
-        age = _seconds(older_than)
+        age = seconds("purge(older_than)", older_than)
         if age < 0:
             raise InvalidOption(f"purge(older_than={older_than!r}): zero or more seconds")
         if stream is not None:
             check_stream(stream)
-        wanted = None if only is None else frozenset(only)
-        return await self.transport.purge(age, stream=stream, dead=dead, keep=frozenset(keep), only=wanted)
+        kept = frozenset(texts("purge", "keep", keep))
+        wanted = None if only is None else frozenset(texts("purge", "only", only))
+        return await self.transport.purge(age, stream=stream, dead=dead, keep=kept, only=wanted)
 
     async def doctor(self) -> list[Check]:
         """Check the store for common problems."""
@@ -329,32 +327,26 @@ def unique_envelopes(items: Sequence[Envelope | Iterable[Envelope]]) -> list[Env
     return list(first.values())
 
 
-def positive_seconds(what: str, value: Seconds) -> float:
-    """Return a duration in seconds, or raise :class:`InvalidOption` unless it is positive."""
-    seconds = _seconds(value)
-    if not 0 < seconds < float("inf"):
-        raise InvalidOption(f"{what} = {value!r}: must be more than zero seconds")
-    return seconds
-
-
-def _seconds(value: Seconds) -> float:
-    return value.total_seconds() if isinstance(value, timedelta) else float(value)
-
-
 def _done(item: Delivery | DoneVerdict | tuple[Any, ...]) -> DoneVerdict:
-    return DoneVerdict(item) if isinstance(item, Delivery) else DoneVerdict(*item)
+    return DoneVerdict(item) if isinstance(item, Delivery) else DoneVerdict(*_tuple("done", item))
 
 
 def _retry(item: Delivery | RetryVerdict | tuple[Any, ...]) -> RetryVerdict:
-    verdict = RetryVerdict(item) if isinstance(item, Delivery) else RetryVerdict(*item)
-    after = _seconds(verdict.after or 0)
+    verdict = RetryVerdict(item) if isinstance(item, Delivery) else RetryVerdict(*_tuple("retry", item))
+    after = seconds("settle(retry): after", verdict.after or 0)
     if not 0 <= after < float("inf"):
         raise InvalidOption(f"settle(retry): after={verdict.after!r} must be zero or more seconds")
     return verdict._replace(after=after)
 
 
 def _dead(item: Delivery | DeadVerdict | tuple[Any, ...]) -> DeadVerdict:
-    return DeadVerdict(item) if isinstance(item, Delivery) else DeadVerdict(*item)
+    return DeadVerdict(item) if isinstance(item, Delivery) else DeadVerdict(*_tuple("dead", item))
+
+
+def _tuple(fate: str, item: tuple[Any, ...]) -> tuple[Any, ...]:
+    if isinstance(item, tuple) and item and isinstance(item[0], Delivery):
+        return item
+    raise InvalidOption(f"settle({fate}) takes deliveries of claim(), or tuples that begin with one, not {item!r:.80}")
 
 
 ALIASES: Final = {"postgres": "postgresql", "file": "files"}

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 from kingdom.base.backoff import backoff
 from kingdom.bus.envelope import Envelope
 from kingdom.bus.errors import InvalidOption, Reject, Retry
+from kingdom.bus.options import check_count
 
 if TYPE_CHECKING:
     from kingdom.bus.delivery import Delivery
@@ -192,16 +193,19 @@ class RetryPolicy:
     max_attempts: int = 10
 
     def __post_init__(self) -> None:
-        rules = (
-            ("base", self.base >= 0, "zero or more seconds"),
-            ("factor", self.factor >= 1, "1 or more"),
-            ("cap", self.cap >= 0, "zero or more seconds"),
-            ("jitter", 0 <= self.jitter < 1, "a fraction from 0 up to 1"),
-            ("max_attempts", self.max_attempts >= 1, "1 or more"),
+        rules: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+            ("base", lambda value: value >= 0, "zero or more seconds"),
+            ("factor", lambda value: value >= 1, "1 or more"),
+            ("cap", lambda value: value >= 0, "zero or more seconds"),
+            ("jitter", lambda value: 0 <= value < 1, "a fraction from 0 up to 1"),
         )
         for name, holds, rule in rules:
-            if not holds:
-                raise InvalidOption(f"RetryPolicy({name}={getattr(self, name)!r}): must be {rule}")
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)):
+                raise InvalidOption(f"RetryPolicy({name}={value!r}): must be a number, {rule}")
+            if not holds(value):
+                raise InvalidOption(f"RetryPolicy({name}={value!r}): must be {rule}")
+        check_count("RetryPolicy", "max_attempts", self.max_attempts)
 
     def delay(self, attempt: int, rng: random.Random | None = None) -> float:
         """Seconds to wait after failed attempt number ``attempt`` (the first is 1)."""

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from kingdom.bus.delivery import Depth
 from kingdom.bus.errors import BusError, InvalidOption
-from kingdom.bus.eventbus import EventBus, Seconds, positive_seconds
+from kingdom.bus.eventbus import EventBus
+from kingdom.bus.options import Seconds, positive_seconds
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric

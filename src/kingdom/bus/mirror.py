@@ -17,6 +17,7 @@ from kingdom.base.backoff import backoff
 from kingdom.bus.envelope import Envelope, check_stream
 from kingdom.bus.errors import InvalidEnvelope, InvalidOption, StorageFull, TransportUnavailable
 from kingdom.bus.eventbus import EventBus
+from kingdom.bus.options import check_count
 from kingdom.bus.urls import redact_url
 from kingdom.bus.worker import on_stop_signal
 
@@ -86,8 +87,7 @@ class Mirror:
     ) -> None:
         if not isinstance(source.transport, TopicTransport):
             raise InvalidOption(f"a mirror reads from kafka://…, not from {redact_url(source.url)}")
-        if batch < 1:
-            raise InvalidOption(f"Mirror(batch={batch}): must be 1 or more")
+        check_count("Mirror", "batch", batch)
         self.mirrored = 0  # events that were new to the stream
         self._source = source.transport
         self._topics = list(topics)

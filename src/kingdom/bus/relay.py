@@ -29,7 +29,8 @@ from typing import Final
 from kingdom.base.backoff import backoff
 from kingdom.bus.envelope import check_stream, check_worker
 from kingdom.bus.errors import BusError, InvalidOption, StorageFull, TransportUnavailable
-from kingdom.bus.eventbus import EventBus, Seconds, positive_seconds
+from kingdom.bus.eventbus import EventBus
+from kingdom.bus.options import Seconds, check_count, positive_seconds
 from kingdom.bus.relay_debezium import EventRouter
 from kingdom.bus.relay_port import Outbox, OutboxRow, OutboxTransport, RelaySender, RelayTarget
 from kingdom.bus.urls import redact_url
@@ -71,8 +72,7 @@ class Relay:
             raise InvalidOption(f"a relay reads from postgresql://…, not from {redact_url(source.url)}")
         if not isinstance(target.transport, RelayTarget):
             raise InvalidOption(f"a relay writes to kafka://…, not to {redact_url(target.url)}")
-        if batch < 1:
-            raise InvalidOption(f"Relay(batch={batch}): must be 1 or more")
+        check_count("Relay", "batch", batch)
         self.relayed: dict[str, int] = {}  # events that this relay has carried, for each stream
         self._outbox = source.transport.outbox()
         self._target = target.transport

@@ -18,6 +18,7 @@ from kingdom.bus.delivery import Delivery
 from kingdom.bus.envelope import Envelope, check_stream, new_event_id
 from kingdom.bus.errors import InvalidOption
 from kingdom.bus.eventbus import EventBus
+from kingdom.bus.options import check_count
 
 MOVED: Final = "MOVED"  # the error code of events that were moved away
 _LEASE_SECONDS: Final = 60.0
@@ -53,8 +54,7 @@ async def move(
     Before you call it, stop the workers of the source, publish to the target, and declare the stream's options there.
     """
     check_stream(stream)
-    if batch < 1:
-        raise InvalidOption(f"move(batch={batch}): must be 1 or more")
+    check_count("move", "batch", batch)
     if source.url == target.url:
         raise InvalidOption("a stream is moved from one bus to another: both URLs are the same")
     worker = f"move-{new_event_id()}"

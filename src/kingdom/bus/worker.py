@@ -35,9 +35,10 @@ from kingdom.base.interrupts import InterruptHandler
 from kingdom.bus.delivery import DeadVerdict, Delivery, RetryVerdict
 from kingdom.bus.envelope import check_stream, check_worker
 from kingdom.bus.errors import BusError, InvalidOption, Reject, Retry, StorageFull, TransportUnavailable
-from kingdom.bus.eventbus import EventBus, Seconds, positive_seconds
+from kingdom.bus.eventbus import EventBus
 from kingdom.bus.handlers import Classifier, Dispatcher, RetryPolicy, classify_failure, current_delivery_var
 from kingdom.bus.metrics import WorkerStats
+from kingdom.bus.options import Seconds, check_count, positive_seconds
 from kingdom.bus.worker_loops import Claimer, HeldDeliveries, LeaseRenewer, LoopTurn, Prefetch, Settler, log
 
 H = TypeVar("H", bound=Callable[..., object])
@@ -72,9 +73,14 @@ class Worker:
         signals: bool = True,
         rng: random.Random | None = None,
     ) -> None:
-        for what, value in (("concurrency", concurrency), ("batch", batch)):
-            if value < 1:
-                raise InvalidOption(f"Worker({what}={value}): must be 1 or more")
+        if isinstance(bus, str):
+            raise InvalidOption("Worker takes an open bus, not its URL: async with connect(url) as bus: Worker(bus, …)")
+        check_count("Worker", "concurrency", concurrency)
+        check_count("Worker", "batch", batch)
+        if retry is not None and not isinstance(retry, RetryPolicy):
+            raise InvalidOption(f"Worker(retry={retry!r}): must be a RetryPolicy, as RetryPolicy(max_attempts=5)")
+        if classify is not None and not callable(classify):
+            raise InvalidOption(f"Worker(classify={classify!r}): must be a function of the exception")
         self.bus = bus
         self.stream = check_stream(stream)
         self.name = check_worker(name)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kingdom.bus import DeadVerdict, Envelope, EventBus, InvalidEnvelope, InvalidOption, RetryVerdict
-from kingdom.bus.eventbus import positive_seconds, unique_envelopes
+from kingdom.bus.eventbus import unique_envelopes
+from kingdom.bus.options import positive_seconds
 from tests.support.buses import memory_bus
 
 
@@ -53,6 +54,9 @@ def test_a_span_that_is_none_is_refused(span: Any) -> None:
         (lambda bus: bus.claim("s", worker="w", limit=0), r"claim\(limit=0\): must be 1 or more"),
         (lambda bus: bus.claim("s", worker="w", max_attempts=0), r"claim\(max_attempts=0\): must be 1 or more"),
         (lambda bus: bus.dead("s", limit=0), r"dead\(limit=0\): must be 1 or more"),
+        (lambda bus: bus.claim("s", worker="w", limit="5"), r"claim\(limit='5'\): must be a whole number, 1 or more"),
+        (lambda bus: bus.claim("s", worker="w", lease=None), r"claim\(lease\) = None: must be seconds, as a number or"),
+        (lambda bus: bus.purge("a week"), r"purge\(older_than\) = 'a week': must be seconds, as a number or"),
         (lambda bus: bus.requeue("s"), "requeue needs ids, event_type, error_code or everything=True"),
         (lambda bus: bus.purge(-1), r"purge\(older_than=-1\): zero or more seconds"),
         (lambda bus: bus.declare("s", dead_head="stop"), "dead_head must be 'go-on' or 'park', not 'stop'"),
@@ -62,6 +66,36 @@ def test_a_span_that_is_none_is_refused(span: Any) -> None:
 async def test_an_option_out_of_its_range_is_named(bus: EventBus, call: Any, message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
         await call(bus)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda bus: bus.claim("s", worker="w", types="OrderPlaced"), "claim(types='OrderPlaced')"),
+        (lambda bus: bus.claim("s", worker="w", ids="e-1"), "claim(ids='e-1')"),
+        (lambda bus: bus.peek("s", types="OrderPlaced"), "peek(types='OrderPlaced')"),
+        (lambda bus: bus.find_many("e-1"), "find_many(event_ids='e-1')"),
+        (lambda bus: bus.requeue("s", "e-1"), "requeue(ids='e-1')"),
+        (lambda bus: bus.purge(0, keep="e-1"), "purge(keep='e-1')"),
+        (lambda bus: bus.purge(0, only="e-1"), "purge(only='e-1')"),
+    ],
+)
+async def test_one_text_is_not_taken_for_a_collection_of_characters(bus: EventBus, call: Any, name: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        await call(bus)
+    assert str(refused.value).startswith(f"{name}: must be a collection, as [")
+
+
+def test_types_to_be_woken_for_are_a_collection_too(bus: EventBus) -> None:
+    with pytest.raises(InvalidOption, match="must be a collection"):
+        bus.subscribe("s", lambda: None, types="OrderPlaced")
+
+
+@pytest.mark.parametrize("fate", ["done", "retry", "dead"])
+@pytest.mark.parametrize("wrong", ["e-1", ("e-1",), (), 7])
+async def test_only_deliveries_can_be_settled(bus: EventBus, fate: str, wrong: Any) -> None:
+    with pytest.raises(InvalidOption, match=rf"settle\({fate}\) takes deliveries of claim\(\)"):
+        await bus.settle(**{fate: [wrong]})
 
 
 @pytest.mark.parametrize("after", [-1, float("inf"), float("nan"), timedelta(seconds=-1)])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -56,6 +57,9 @@ def test_without_a_seed_delays_are_random_too() -> None:
         ({"jitter": 1}, "RetryPolicy(jitter=1): must be a fraction from 0 up to 1"),
         ({"jitter": -0.1}, "RetryPolicy(jitter=-0.1): must be a fraction from 0 up to 1"),
         ({"max_attempts": 0}, "RetryPolicy(max_attempts=0): must be 1 or more"),
+        ({"max_attempts": "5"}, "RetryPolicy(max_attempts='5'): must be a whole number, 1 or more"),
+        ({"base": "1"}, "RetryPolicy(base='1'): must be a number, zero or more seconds"),
+        ({"cap": None}, "RetryPolicy(cap=None): must be a number, zero or more seconds"),
         ({"base": float("nan")}, "RetryPolicy(base=nan): must be zero or more seconds"),
     ],
 )
@@ -65,8 +69,12 @@ def test_a_policy_that_makes_no_sense_is_refused(options: dict[str, Any], messag
     assert str(refused.value) == message
 
 
-@pytest.mark.parametrize("after", [-1, float("inf"), float("nan")])
-def test_a_retry_in_the_past_or_never_is_refused(after: float) -> None:
+def test_a_retry_takes_seconds_or_a_timedelta() -> None:
+    assert (Retry(after=90).after, Retry(after=timedelta(minutes=1.5)).after) == (90, 90)
+
+
+@pytest.mark.parametrize("after", [-1, float("inf"), float("nan"), timedelta(seconds=-1), "5"])
+def test_a_retry_in_the_past_or_never_is_refused(after: Any) -> None:
     with pytest.raises(InvalidOption, match=r"Retry\(after=.*\): seconds from now, zero or more"):
         Retry(after=after)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kingdom.bus import Delivery, Envelope, EventBus, TransportUnavailable
-from kingdom.bus.eventbus import Seconds
+from kingdom.bus.options import Seconds
 from kingdom.bus.testing.behaviours.base import SeenEvents, running, worker_on
 from tests.support.buses import memory_bus
 

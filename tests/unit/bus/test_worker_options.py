@@ -24,6 +24,10 @@ async def bus() -> AsyncIterator[EventBus]:
     ("options", "message"),
     [
         ({"concurrency": 0}, r"Worker\(concurrency=0\): must be 1 or more"),
+        ({"concurrency": "8"}, r"Worker\(concurrency='8'\): must be a whole number, 1 or more"),
+        ({"lease": None}, r"Worker\(lease\) = None: must be seconds, as a number or a timedelta"),
+        ({"retry": 5}, r"Worker\(retry=5\): must be a RetryPolicy, as RetryPolicy\(max_attempts=5\)"),
+        ({"classify": "dead"}, r"Worker\(classify='dead'\): must be a function of the exception"),
         ({"batch": 0}, r"Worker\(batch=0\): must be 1 or more"),
         ({"lease": 0}, r"Worker\(lease\) = 0: must be more than zero seconds"),
         ({"lease": timedelta(seconds=-1)}, r"Worker\(lease\) = .*: must be more than zero seconds"),
@@ -35,6 +39,11 @@ async def bus() -> AsyncIterator[EventBus]:
 def test_an_option_out_of_its_range_is_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
         Worker(EventBus(None, "memory:"), "s", **options)  # type: ignore[arg-type]
+
+
+def test_a_url_in_place_of_the_bus_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="Worker takes an open bus, not its URL"):
+        Worker("sqlite:shop.db", "s")  # type: ignore[arg-type]
 
 
 def test_bad_names_are_refused() -> None:

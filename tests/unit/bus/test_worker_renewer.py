@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from kingdom.bus import Delivery, Envelope, EventBus
-from kingdom.bus.eventbus import Seconds
 from kingdom.bus.metrics import WorkerStats
+from kingdom.bus.options import Seconds
 from kingdom.bus.testing.behaviours.base import WatchedBus
 from kingdom.bus.worker_loops import HeldDeliveries, LeaseRenewer
 from tests.support.buses import memory_bus

@@ -13,7 +13,8 @@ import pytest
 
 from kingdom.bus.delivery import Delivery, Depth, Record
 from kingdom.bus.envelope import Envelope
-from kingdom.bus.eventbus import EventBus, Seconds
+from kingdom.bus.eventbus import EventBus
+from kingdom.bus.options import Seconds
 from kingdom.bus.testing.harness import Harness
 from kingdom.bus.worker import Worker
 
