@@ -149,11 +149,21 @@ def require_dialect(transaction: CallerTransaction, dialect: Dialect, url: str) 
         )
 
 
+def _no_transaction(what: str, begin: str) -> TransactionMismatch:
+    """Return the error for a connection that would commit our statement by itself: there is nothing to join."""
+    return TransactionMismatch(f"tx= is {what}, outside a transaction: begin one first ({begin})")
+
+
 def _adopt_psycopg(tx: Any, names: set[str]) -> CallerTransaction:
     if "BaseConnection" not in names:
         raise TransactionMismatch(f"tx= is a psycopg {type(tx).__name__}; pass the connection")
     from psycopg import AsyncCursor, Cursor
+    from psycopg.pq import PipelineStatus, TransactionStatus
     from psycopg.rows import tuple_row
+
+    idle = tx.info.transaction_status == TransactionStatus.IDLE  # in a pipeline, BEGIN may not be sent yet
+    if tx.autocommit and idle and tx.pgconn.pipeline_status == PipelineStatus.OFF:
+        raise _no_transaction("a psycopg connection in autocommit mode", "with conn.transaction()")
 
     # Cursors of our own: the connection's may return dictionaries (dict_row) or take numbered parameters only.
     if "AsyncConnection" in names:
@@ -177,6 +187,9 @@ def _adopt_asyncpg(tx: Any, names: set[str]) -> CallerTransaction:
     if not names & {"Connection", "PoolConnectionProxy"}:
         raise TransactionMismatch(f"tx= is an asyncpg {type(tx).__name__}; pass the connection it belongs to")
 
+    if not tx.is_in_transaction():
+        raise _no_transaction("an asyncpg connection", "async with conn.transaction()")
+
     async def run(sql: str, params: Params) -> Rows:
         text, order = _numbered(sql)
         return await tx.fetch(text, *(params[name] for name in order))  # type: ignore[no-any-return]
@@ -187,10 +200,12 @@ def _adopt_asyncpg(tx: Any, names: set[str]) -> CallerTransaction:
 def _adopt_sqlite3(tx: Any, names: set[str]) -> CallerTransaction:
     if "Connection" not in names:
         raise TransactionMismatch(f"tx= is an sqlite3 {type(tx).__name__}; pass the connection")
+    if not tx.in_transaction and (tx.isolation_level is None or getattr(tx, "autocommit", False) is True):
+        raise _no_transaction("an sqlite3 connection in autocommit mode", 'conn.execute("BEGIN IMMEDIATE")')
 
     def run(sql: str, params: Params) -> Rows:
         # sqlite3 begins its implicit transaction for plain INSERTs only, not for those that start with WITH.
-        if not tx.in_transaction and tx.isolation_level is not None:
+        if not tx.in_transaction:
             tx.execute(f"BEGIN {tx.isolation_level}")
         cursor = tx.cursor()
         cursor.row_factory = None  # the connection's own may return dictionaries
@@ -232,8 +247,8 @@ def _adopt_django(tx: Any, _names: set[str]) -> CallerTransaction:
         raise TransactionMismatch(f"tx= is Django's {type(tx).__name__}; pass django.db.connection")
     if vendor not in ("postgresql", "sqlite"):
         raise TransactionMismatch(f"tx= is a Django connection to {vendor}; postgresql and sqlite are supported")
-    if not tx.in_atomic_block:  # Django commits each statement by itself there: nothing to join
-        raise TransactionMismatch("tx= is a Django connection outside a transaction; publish in transaction.atomic()")
+    if not tx.in_atomic_block:
+        raise _no_transaction("a Django connection", "with transaction.atomic()")
 
     def run(sql: str, params: Params) -> Rows:
         with tx.cursor() as cursor:  # takes %(name)s on SQLite too

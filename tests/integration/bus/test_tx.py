@@ -378,3 +378,45 @@ class TestMismatches:
     def test_publish_sync_wants_exactly_one_place(self) -> None:
         with pytest.raises(ValueError, match="either tx="):
             publish_sync(STREAM, order())
+
+
+class TestOutsideATransaction:
+    """A connection that commits each statement by itself would part the event, or the mark, from the effect."""
+
+    @staticmethod
+    async def refused(url: str, tx: Any, how: str) -> None:
+        event = order()
+        async with connect(url) as bus:
+            await bus.setup()
+            for call in (bus.publish(STREAM, event, tx=tx), Inbox("packer").first(event, tx=tx)):
+                with pytest.raises(TransactionMismatch, match="outside a transaction: begin one first") as refused:
+                    await call
+                assert how in str(refused.value)
+            assert await pending(bus) == 0
+
+    async def test_asyncpg(self, postgres_url: str) -> None:
+        dsn, schema = _dsn(postgres_url)
+        connection = await asyncpg.connect(dsn, server_settings={"search_path": schema})
+        await self.refused(postgres_url, connection, "async with conn.transaction()")
+        async with connection.transaction():
+            assert await Inbox("packer").first(order(), tx=connection)
+        await connection.close()
+
+    async def test_psycopg_in_autocommit_mode(self, postgres_url: str) -> None:
+        dsn, schema = _dsn(postgres_url)
+        options = f"-c search_path={schema}"
+        with psycopg.connect(dsn, options=options, autocommit=True) as connection:
+            await self.refused(postgres_url, connection, "with conn.transaction()")
+            with connection.transaction():
+                assert Inbox("packer").first_sync(order(), tx=connection)
+        async with await psycopg.AsyncConnection.connect(dsn, options=options, autocommit=True) as async_connection:
+            await self.refused(postgres_url, async_connection, "with conn.transaction()")
+            async with async_connection.transaction():
+                assert await Inbox("packer").first(order(2), tx=async_connection)
+
+    async def test_sqlite3_in_autocommit_mode(self, tmp_path: Any) -> None:
+        with sqlite3.connect(tmp_path / "bus.db", isolation_level=None) as connection:
+            await self.refused(f"sqlite://{tmp_path}/bus.db", connection, 'conn.execute("BEGIN IMMEDIATE")')
+            connection.execute("BEGIN IMMEDIATE")
+            assert Inbox("packer").first_sync(order(), tx=connection)
+        connection.close()

@@ -108,7 +108,7 @@ def test_the_inbox_marks_in_the_same_transaction(url: str) -> None:
 
 
 def test_outside_a_transaction_it_is_refused_with_what_to_do(url: str) -> None:
-    with pytest.raises(TransactionMismatch, match=r"publish in transaction\.atomic\(\)"):
+    with pytest.raises(TransactionMismatch, match=r"begin one first \(with transaction\.atomic\(\)\)"):
         publish_sync(STREAM, placed(1), tx=connection)
     assert pending(url) == 0
 
