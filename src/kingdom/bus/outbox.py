@@ -165,20 +165,21 @@ def _adopt_psycopg(tx: Any, names: set[str]) -> CallerTransaction:
     if tx.autocommit and idle and tx.pgconn.pipeline_status == PipelineStatus.OFF:
         raise _no_transaction("a psycopg connection in autocommit mode", "with conn.transaction()")
 
-    # Cursors of our own: the connection's may return dictionaries (dict_row) or take numbered parameters only.
+    # Cursors of our own: the connection's may return dictionaries (dict_row) or take numbered parameters only. Each of
+    # our statements has an answer. In a pipeline nothing shows it, not even cursor.description, until it is fetched.
     if "AsyncConnection" in names:
 
         async def run_async(sql: str, params: Params) -> Rows:
             async with AsyncCursor(tx, row_factory=tuple_row) as cursor:
                 await cursor.execute(_pyformat(sql), dict(params))
-                return await cursor.fetchall() if cursor.description else ()
+                return await cursor.fetchall()
 
         return CallerTransaction("postgresql", run_async=run_async)
 
     def run(sql: str, params: Params) -> Rows:
         with Cursor(tx, row_factory=tuple_row) as cursor:
             cursor.execute(_pyformat(sql), dict(params))
-            return cursor.fetchall() if cursor.description else ()
+            return cursor.fetchall()
 
     return CallerTransaction("postgresql", run_sync=run)
 

@@ -380,6 +380,25 @@ class TestMismatches:
             publish_sync(STREAM, order())
 
 
+async def test_a_pipeline_of_psycopg_is_asked_for_its_answer(postgres_url: str) -> None:
+    dsn, schema = _dsn(postgres_url)
+    options, event, other = f"-c search_path={schema}", order(1), order(2)
+    inbox = Inbox("packer")
+    async with connect(postgres_url) as bus:
+        await bus.setup()
+        async with (
+            await psycopg.AsyncConnection.connect(dsn, options=options, autocommit=True) as connection,
+            connection.pipeline(),
+            connection.transaction(),
+        ):
+            assert await bus.publish(STREAM, event, tx=connection) == [event.event_id]
+            assert [await inbox.first(event, tx=connection) for _ in range(2)] == [True, False]
+        with psycopg.connect(dsn, options=options) as connection, connection.pipeline():
+            assert publish_sync(STREAM, event, other, tx=connection) == [other.event_id]
+            assert inbox.first_sync(other, tx=connection)
+        assert await pending(bus) == 2
+
+
 class TestOutsideATransaction:
     """A connection that commits each statement by itself would part the event, or the mark, from the effect."""
 
