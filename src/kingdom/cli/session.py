@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -274,25 +275,26 @@ def bus_error(error: BusError) -> CommandError:
 
 
 def _command_error(error: Exception) -> CommandError | None:
-    """Return the error for the user, or None for a mistake of ours. Imports the layers only when there is an error."""
+    """Return the error for the user, or None for a mistake of ours."""
     from kingdom.bus import BusError
 
     if isinstance(error, CommandError | ModuleNotFoundError):
         return None
     if isinstance(error, BusError):
         return bus_error(error)
+    # An error comes from a layer that is loaded. Where only the bus is installed, the others cannot be imported.
+    for module, name, code in _ERRORS_OF_LAYERS:
+        layer = sys.modules.get(module)
+        if layer is not None and isinstance(error, getattr(layer, name)):
+            return CommandError(code or error.code, str(error))
+    return None
 
-    try:
-        from kingdom.agents.errors import AgentsError
-        from kingdom.base.yamlfile import YamlProblem
-        from kingdom.court.errors import CourtError
-        from kingdom.gitops import GitError
-        from kingdom.journal import JournalError
-        from kingdom.workflow.errors import WorkflowError
-    except ModuleNotFoundError:  # only the bus is installed: the error cannot come from the other layers
-        return None
-    if isinstance(error, CourtError | WorkflowError | AgentsError | YamlProblem):
-        return CommandError(error.code, str(error))
-    if isinstance(error, JournalError):
-        return CommandError("JOURNAL", str(error))
-    return CommandError("GIT", str(error)) if isinstance(error, GitError) else None
+
+_ERRORS_OF_LAYERS: Final = (  # module, its base of errors, and the code of those that carry none
+    ("kingdom.agents.errors", "AgentsError", None),
+    ("kingdom.base.yamlfile", "YamlProblem", None),
+    ("kingdom.court.errors", "CourtError", None),
+    ("kingdom.workflow.errors", "WorkflowError", None),
+    ("kingdom.journal", "JournalError", "JOURNAL"),
+    ("kingdom.gitops", "GitError", "GIT"),
+)
