@@ -54,6 +54,21 @@ async def test_a_refused_token_is_told_at_once_and_an_outage_after_a_quarter_of_
     assert court.alerts() == [("source:github", "unread"), ("source:jira", "unread")]
 
 
+async def test_a_restarted_source_can_be_read_again_only_once_it_was_read(court: Watched) -> None:
+    since = timestamp(court.now)
+    part = {"acme/site": "github: 404"}
+    hears(court, github={"problem": "github: 401", "failing_since": since, "refused": True, "problems": part})
+    await court.tick(30)
+    told = court.alerts()
+    assert told == [("source:github", "unread"), ("source:github:acme/site", "unread")]
+    hears(court, github={"polls": 0, "unknown": True})
+    await court.tick(30)
+    assert court.alerts() == told
+    hears(court, github={"polls": 1})
+    await court.tick(30)
+    assert court.alerts()[2:] == [("source:github", "over"), ("source:github:acme/site", "over")]
+
+
 @pytest.mark.parametrize(
     "nonsense", ["[]", '{"sources": 3}', '{"sources": {"github": 1, "jira": {"problems": 2}}}', "{"]
 )

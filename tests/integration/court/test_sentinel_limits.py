@@ -198,3 +198,25 @@ async def test_marking_as_read_is_tried_again_after_a_passing_refusal(post: Post
             post.clock.now += 1900
             await watch.poll()
     assert github.marked == list(github.threads)
+
+
+async def test_a_refused_token_is_tried_again_by_a_new_process_at_once(post: Post, github: FakeGitHub) -> None:
+    """A person who sets another token restarts the court, and should not have to wait."""
+    github.open(1)
+    github.fail("GET", 401)
+    async with post.watch("github", GitHubSection(url=github.url)) as watch:
+        assert watch.report()["unknown"] is True
+        await watch.poll()
+        assert watch.wait() == 300
+        assert "restart the court to use a new one" in watch.report()["problem"]
+        assert "unknown" not in watch.report()
+    async with post.watch("github", GitHubSection(url=github.url)) as watch:
+        assert watch.wait() == 0
+        await watch.poll()
+        assert "problem" not in watch.report()
+    assert post.types() == ["pr.opened"]
+    github.fail("GET", 403, Retry_After="120")
+    async with post.watch("github", GitHubSection(url=github.url)) as watch:
+        await watch.poll()
+    async with post.watch("github", GitHubSection(url=github.url)) as watch:
+        assert watch.wait() > 0, "a limit holds over a restart"

@@ -110,7 +110,13 @@ async def test_a_missing_token_is_told_and_taken_up_when_it_is_there(
         monkeypatch.delenv("GITHUB_TOKEN")
         post.configure(github={"url": github.url})
         await look(post, sentinel)
-        assert "GITHUB_TOKEN is not set" in sentinel.report()["problems"][0]
+        (problem,) = sentinel.report()["problems"]
+        assert problem == (
+            "github: the environment variable GITHUB_TOKEN is not set: kingdom connect github says how; then restart "
+            "the court"
+        )
+        told = sentinel.report()["sources"]["github"]
+        assert (told["problem"], told["refused"]) == (problem, True), "people are alerted at once"
         monkeypatch.setenv("GITHUB_TOKEN", "a-token")
         await look(post, sentinel)
         assert "problems" not in sentinel.report()

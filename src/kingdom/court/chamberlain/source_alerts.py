@@ -24,8 +24,11 @@ def check_sources(home: Home, alerts: Alerts, texts: ChamberlainTexts, now: floa
     if not isinstance(sources, dict):
         return
     found = dict(_problems(sources, now))
+    unknown = {name for name, report in sources.items() if isinstance(report, dict) and report.get("unknown") is True}
     for key in sorted(found.keys() | set(alerts.active(SOURCE_PREFIX))):
         problem = found.get(key)
+        if problem is None and key.partition(":")[0] in unknown:  # restarted: what it could not read, it may not yet
+            continue
         alerts.update(
             SOURCE_PREFIX + key,
             None if problem is None else "unread",

@@ -161,7 +161,8 @@ def connect_github(section: GitHubSection, token: str, clock: Callable[[], float
         "Accept": "application/vnd.github+json",
         "X-GitHub-Api-Version": "2022-11-28",
     }
-    return SourceClient("github", section.url, headers, clock, hint=" (kingdom connect github checks the token)")
+    hint = " (kingdom connect github checks the token; restart the court to use a new one)"
+    return SourceClient("github", section.url, headers, clock, hint=hint)
 
 
 async def fetch_login(client: SourceClient) -> str | None:

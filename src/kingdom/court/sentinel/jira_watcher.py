@@ -49,7 +49,8 @@ def connect_jira(section: JiraSection, clock: Callable[[], float]) -> SourceClie
     email = section.email or read_secret(section.email_env, "jira (and jira.email is not configured)")
     basic = base64.b64encode(f"{email}:{token}".encode()).decode()
     headers = {"Authorization": f"Basic {basic}", "Accept": "application/json"}
-    return SourceClient("jira", section.url, headers, clock, hint=" (kingdom connect jira checks the token)")
+    hint = " (kingdom connect jira checks the token; restart the court to use a new one)"
+    return SourceClient("jira", section.url, headers, clock, hint=hint)
 
 
 async def fetch_account(client: SourceClient) -> dict[str, Any]:

@@ -116,7 +116,10 @@ class Sentinel:
         return undo
 
     def report(self) -> Mapping[str, Any]:
-        report: dict[str, Any] = {"sources": {name: poller.report() for name, poller in self._pollers.items()}}
+        sources = {name: poller.report() for name, poller in self._pollers.items()}
+        for name in self._problems.keys() & WATCHER_FACTORIES.keys():  # its token is not set: restarting changes that
+            sources[name] = {"polls": 0, "events": 0, "problem": self._problems[name][:500], "refused": True}
+        report: dict[str, Any] = {"sources": sources}
         if self._problems:
             report["problems"] = list(self._problems.values())
         if len(self._seen):
@@ -154,7 +157,7 @@ class Sentinel:
         try:
             watcher = WATCHER_FACTORIES[name](self._services, section)
         except InvalidConfig as error:
-            self._note(name, str(error))
+            self._note(name, f"{error}: kingdom connect {name} says how; then restart the court")
             return
         self._note(name, None)
         state = SourceState(self._folder, name)

@@ -118,6 +118,9 @@ class SourceState:
         self.paused_until: float = paused if isinstance(paused, int | float) else 0.0
         failures = document.get("failures")
         self.failures: int = failures if isinstance(failures, int) else 0
+        self._refused = document.get("refused") is True
+        if self._refused:  # a new process may have another token
+            self.paused_until = 0.0
 
     def save(self, cursor: Mapping[str, Any]) -> None:
         """Store the cursor. Call it only when all events before it are durable."""
@@ -125,15 +128,17 @@ class SourceState:
             self.cursor = cursor
             self._write()
 
-    def pause(self, until: float, failures: int) -> None:
-        """Pause the source until ``until``, also across restarts; 0 ends the pause."""
-        if (until, failures) != (self.paused_until, self.failures):
-            self.paused_until, self.failures = until, failures
+    def pause(self, until: float, failures: int, *, refused: bool = False) -> None:
+        """Pause the source until ``until``, also across restarts unless it refused us; 0 ends the pause."""
+        if (until, failures, refused) != (self.paused_until, self.failures, self._refused):
+            self.paused_until, self.failures, self._refused = until, failures, refused
             self._write()
 
     def _write(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        document = {"cursor": self.cursor, "paused_until": self.paused_until, "failures": self.failures}
+        document: dict[str, Any] = {"cursor": self.cursor, "paused_until": self.paused_until, "failures": self.failures}
+        if self._refused:
+            document["refused"] = True
         write_json(self._path, document)
 
 
@@ -238,6 +243,7 @@ class SourcePoller:
         self._jitter = jitter
         self._last: float | None = None
         self._polls = self._events = 0
+        self._polled = False  # a poll of this process has ended
         self._problem: str | None = None
         self._refused = False
         self._failing_since = 0.0
@@ -272,6 +278,7 @@ class SourcePoller:
                 log.info("%s: works again", self.watcher.name)
             self._problem = None
             self._state.pause(0.0, 0)
+        self._polled = True
         self._note_partial_problems()
 
     async def _fetch_and_emit(self) -> None:
@@ -288,7 +295,7 @@ class SourcePoller:
         if self._problem is None:
             self._failing_since = self._clock()
         self._problem, self._refused = problem, isinstance(error, SourceRefused)
-        self._state.pause(self._clock() + seconds, failures)
+        self._state.pause(self._clock() + seconds, failures, refused=self._refused)
 
     def _note_partial_problems(self) -> None:
         """Log problems of parts of the source when they begin and end."""
@@ -303,6 +310,8 @@ class SourcePoller:
         report: dict[str, Any] = {"polls": self._polls, "events": self._events}
         if self._last is not None:
             report["last"] = timestamp(self._last)
+        if not self._polled:
+            report["unknown"] = True
         if self._problem is not None:
             report |= {
                 "problem": self._problem[:500],
