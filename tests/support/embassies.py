@@ -93,6 +93,17 @@ class Embassy:
             claimed = await self.services.bus.claim(EVENTS, worker="king", ids=[event_id])
             await self.services.bus.settle(done=claimed)
 
+    async def answer(self, text: str, user: str) -> None:
+        """Answer the question of the task on the console."""
+        event = Event(
+            id=f"evt-console-response-{TASK}-1",
+            type="console.human_response",
+            source="console",
+            payload={"task_id": TASK, "text": text, "user": user},
+            created_at=timestamp(self.clock()),  # type: ignore[arg-type]
+        )
+        await put_documents(self.services.bus, [event])
+
     def hear(self, envelope: dict[str, Any]) -> None:
         """An envelope that was received and acknowledged, whoever did it."""
         self.clock.now += 0.001

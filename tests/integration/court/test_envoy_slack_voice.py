@@ -66,8 +66,9 @@ async def test_a_resumed_task_goes_on_in_the_thread_of_the_first(embassy: Embass
         assert embassy.state("awaiting-responses").keys() == {TASK, "task-20260207-002"}
         await embassy.tell(4, "thread_update", "done", status="success", **resumed)
         await look(embassy, role)
-    root = embassy.slack.posts[0]
-    assert embassy.slack.texts(thread_ts=root["ts"]) == ["red?", "done"]  # two questions never share a thread
+    root, closed = embassy.slack.posts[0], "This question was answered outside Slack, or is no longer needed."
+    # Two questions never share a thread.
+    assert embassy.slack.texts(thread_ts=root["ts"]) == [f"red?\n{closed}", "done"]
     assert embassy.state("awaiting-responses") == embassy.state("thread-mappings") == {}
 
 
@@ -306,6 +307,32 @@ async def test_what_was_asked_for_in_slack_is_answered_where_it_was_asked(embass
     assert embassy.slack.texts(DIRECT, event["ts"]) == ["started", "found it"]
     assert embassy.slack.reactions(event["ts"]) == {"white_check_mark"}
     assert embassy.state("received") == {}
+
+
+async def test_a_question_that_was_answered_outside_slack_names_the_answer_when_the_task_ends(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        await embassy.tell(1, "thread_start")
+        await embassy.tell(2, "human_input_request", "which?", choices=["red", "blue"])
+        await look(embassy, role, 2)
+        await embassy.answer("red & blue", "ada <admin>")
+        await embassy.tell(3, "thread_update", "done", status="success", task_id=f"{TASK[:-1]}2", original_task_id=TASK)
+        await look(embassy, role)
+    question = embassy.slack.posts[1]
+    assert question["text"].endswith("Answered by ada &lt;admin&gt;: red &amp; blue")
+    assert not any(block["type"] == "actions" for block in question["blocks"])
+    assert embassy.state("awaiting-responses") == {}
+
+
+async def test_a_question_of_a_task_that_is_cancelled_has_no_buttons_any_more(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        await embassy.tell(1, "thread_start")
+        await embassy.tell(2, "human_input_request", "which?", choices=["red", "blue"])
+        await embassy.tell(3, "thread_update", "cancelled by ada", status="cancelled")
+        await look(embassy, role, 3)
+    started, question, _ = embassy.slack.posts
+    assert question["text"].endswith("This question was answered outside Slack, or is no longer needed.")
+    assert not any(block["type"] == "actions" for block in question["blocks"])
+    assert started["reactions"] == {"x"}
 
 
 async def test_a_message_may_go_to_a_person(embassy: Embassy) -> None:

@@ -21,9 +21,10 @@ from kingdom.court.envoy.slack.posts import (
     text_blocks,
     thread_task_id,
 )
-from kingdom.court.envoy.slack.text import own_text
+from kingdom.court.envoy.slack.text import escape, own_text, truncate
 from kingdom.court.models import timestamp
-from kingdom.court.queues import MESSAGES, is_answered
+from kingdom.court.questions import answers_in
+from kingdom.court.queues import MESSAGES, command_events, is_answered
 from kingdom.journal.catalog import EventDiscarded
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ _STATUS_REACTIONS: Final = {
     "failed": REACTION_FAILED,
     "timeout": REACTION_FAILED,
     "killed": REACTION_FAILED,
+    "cancelled": REACTION_FAILED,
 }
 _CLOCK_SKEW_SECONDS: Final = 3600.0  # our clock and Slack's may differ by this much
 _DELETED_ERRORS: Final = ("thread_not_found", "message_not_found", "cant_update_message", "edit_window_closed")
@@ -168,7 +170,7 @@ class StaleStateCleaner:
         )
         for task_id, entry in awaiting.items():
             if entry.get("event_id") in completed or await is_answered(context.services, task_id):
-                await context.close_question(task_id, own_text(context.locale, "elsewhere"))
+                await context.close_question(task_id, await _outcome(context, task_id))
         threads.mappings.remove([task for task, entry in mappings.items() if entry.get("event_id") in completed])
         if ended := received.keys() & completed.keys():
             discarded = self._discarded_events()
@@ -207,11 +209,19 @@ class StaleStateCleaner:
     def _show_end(self, entry: dict[str, Any], outcome: str | None, discarded: str | None) -> None:
         context, place = self._context, (entry["channel"], entry["ts"])
         if discarded is None:
-            context.best_effort.set_reaction(*place, REACTION_FAILED if outcome == "failed" else REACTION_DONE)
+            context.best_effort.set_reaction(*place, _STATUS_REACTIONS.get(str(outcome), REACTION_DONE))
             return
         context.best_effort.add("reactions.remove", channel=place[0], timestamp=place[1], name=REACTION_SEEN)
         text = own_text(context.locale, "nobody", type=discarded)
         context.best_effort.send_ephemeral(place[0], entry["user"], text, entry.get("thread_ts"))
+
+
+async def _outcome(context: SlackContext, task_id: str) -> str:
+    """Return what became of a question that was not answered in Slack."""
+    answer = answers_in(await command_events(context.services, task_id, "response")).get(task_id)
+    if answer is None or not answer.user:
+        return own_text(context.locale, "elsewhere")
+    return own_text(context.locale, "answered", user=escape(answer.user), text=truncate(escape(answer.text), 1000))
 
 
 class SlackSender(MessageSender):
@@ -392,7 +402,9 @@ class SlackSender(MessageSender):
         await context.best_effort.flush()
         if ending and thread:  # last, because the steps above need the mapping
             context.threads.received.remove([str(message.context.get("event_id"))])
-            context.threads.awaiting.remove([task or thread, thread])
+            for asked in {task or thread, thread} & context.threads.awaiting.all().keys():
+                # It was answered outside Slack, or cancelled: its buttons do nothing any more.
+                await context.close_question(asked, await _outcome(context, asked))
             context.threads.mappings.remove([thread])
 
     def _store_state(self, message: Message, post: SlackPost) -> None:
