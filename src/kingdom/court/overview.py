@@ -230,7 +230,7 @@ def read_overview_without_queues(home: Home, now: float, readers: OverviewReader
         view.problems += homeless_generals(view.machines, [general.manifest for general in generals])
     view.soldiers = [*_soldiers(used.roster.at_work(), now), *_soldiers_elsewhere(view.machines, now)]
     view.questions = _questions(home)
-    view.problems += home_problems(home) + recent_failures(used.journal, now)
+    view.problems += home_problems(home) + recent_failures(home, used.journal, now)
     if readers is None:
         used.close()
     return view

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from kingdom.base.files import read_object
 from kingdom.court.activity import RecentJournal
 from kingdom.court.models import timestamp
 from kingdom.court.packages.installed import load_generals
+from kingdom.court.pull_requests import NOT_LANDED
 from kingdom.court.queues import (
     EVENTS,
     MESSAGES,
@@ -25,7 +27,7 @@ from kingdom.court.queues import (
 )
 from kingdom.court.trust.config import TRUST_FILE as TRUST
 from kingdom.journal import JournalError
-from kingdom.journal.catalog import EventDiscarded, EventDispatched, TaskFailed
+from kingdom.journal.catalog import EventDiscarded, EventDispatched, TaskFailed, TaskNotLanded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,15 +103,15 @@ async def queue_problems(services: Services) -> list[CourtProblem]:
 
 def failure_journal(path: Path) -> RecentJournal:
     """Return a reader of the journal lines that :func:`recent_failures` needs."""
-    failures = (TaskFailed.spec.name, EventDiscarded.spec.name)
+    failures = (TaskFailed.spec.name, TaskNotLanded.spec.name, EventDiscarded.spec.name)
     markers = (*(f'"{name}"'.encode() for name in failures), _RETRY_MARKER)
     return RecentJournal(path, (*failures, EventDispatched.spec.name), markers)
 
 
-def recent_failures(journal: RecentJournal, now: float) -> list[CourtProblem]:
-    """Return the tasks that failed in the last 24 hours, and the events that were refused, newest first.
+def recent_failures(home: Home, journal: RecentJournal, now: float) -> list[CourtProblem]:
+    """Return the tasks that failed in the last 24 hours or were not landed, and the events that were refused.
 
-    A task that was retried is left out: what matters is the new one.
+    The newest come first. A task that was retried is left out: what matters is the new one.
     """
     try:
         recent = journal.read(now)
@@ -122,6 +124,18 @@ def recent_failures(journal: RecentJournal, now: float) -> list[CourtProblem]:
         for entry in reversed(recent)
         if entry.type == TaskFailed.spec.name and (task_id := str(entry.fields.get("task_id"))) not in retried
     ]
+    unlanded = {
+        str(entry.fields.get("task_id")): entry for entry in recent if entry.type == TaskNotLanded.spec.name
+    }  # of several lines of a task, written by generals that were killed, the last one counts
+    waiting = [
+        CourtProblem(
+            task_id,
+            f"not landed: {entry.fields.get('reason')}: kingdom task land {task_id}",
+            at=timestamp(entry.at.timestamp()),
+        )
+        for task_id, entry in reversed(unlanded.items())
+        if task_id not in retried and read_object(home.result(task_id)).get(NOT_LANDED)
+    ]
     refused = [
         CourtProblem(
             str(entry.fields.get("event_id")),
@@ -131,7 +145,8 @@ def recent_failures(journal: RecentJournal, now: float) -> list[CourtProblem]:
         for entry in reversed(recent)
         if entry.type == EventDiscarded.spec.name and TRUST in str(entry.fields.get("reason"))
     ]
-    return _cut(failed, "tasks", "more tasks failed") + _cut(refused, "events", "more events were refused")
+    tasks = _cut(failed, "tasks", "more tasks failed") + _cut(waiting, "tasks", "more tasks were not landed")
+    return tasks + _cut(refused, "events", "more events were refused")
 
 
 def _cut(problems: list[CourtProblem], what: str, words: str) -> list[CourtProblem]:

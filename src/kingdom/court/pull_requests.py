@@ -29,6 +29,8 @@ TICKET_EVENTS: Final = "jira.ticket."
 GITHUB_EVENTS: Final = (ISSUE_EVENTS, PULL_REQUEST_EVENTS)
 CHECK_FAILED: Final = "github.pr.check_failed"
 PULL_REQUEST_ENDS: Final = ("github.pr.merged", "github.pr.closed")
+NOT_LANDED: Final = "not_landed"
+"""The field of a result that says why its commits are not at their remote, until ``kingdom task land`` brings them."""
 _OPEN_STATES: Final = (None, "open")
 _NAMES: Final = ("url", "branch", "general", "task_id", "work_id")
 _ADDRESS: Final = re.compile(r"https?://[^/]+/([^/]+/[^/]+)/pull/(\d+)\Z")

@@ -215,6 +215,12 @@ class TaskCancelled(EventData):
     reason: str
 
 
+@event("task.not_landed", by=(GENERAL,), meaning="what the task committed was not brought to its remote")
+class TaskNotLanded(EventData):
+    task_id: str
+    reason: str
+
+
 @event("task.needs_human", by=(GENERAL,), meaning="the task waits for a person's decision")
 class TaskNeedsHuman(EventData):
     task_id: str

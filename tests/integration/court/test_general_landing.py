@@ -13,6 +13,7 @@ from kingdom.agents.port import Order, Outcome
 from kingdom.court.commands import InvalidTaskState
 from kingdom.court.general.landing import land_again
 from kingdom.court.loop import Services
+from kingdom.court.problems import CourtProblem, failure_journal, recent_failures
 from tests.support.fake_agents import FakeAgents
 from tests.support.generals import Post, posted
 from tests.support.github_server import TOKEN, GitHubServer, github_of_a_court
@@ -54,6 +55,15 @@ def commits(*names: str) -> Callable[[Order, int], Outcome]:
         )
 
     return work
+
+
+def problems(post: Post) -> list[CourtProblem]:
+    """What ``kingdom status`` and the inbox show of tasks."""
+    journal = failure_journal(post.home.journal)
+    try:
+        return recent_failures(post.home, journal, post.now)
+    finally:
+        journal.close()
 
 
 async def finish(post: Post, **payload: Any) -> dict[str, Any]:
@@ -108,7 +118,11 @@ async def test_what_was_refused_is_landed_later(
     monkeypatch.setattr("kingdom.court.general.landing.RETRY_SECONDS", ())
     github.fail_next = [403]
     result = await finish(post)
-    assert f"Land it later with: kingdom task land {result['task_id']}" in result["summary"]
+    task_id = result["task_id"]
+    assert f"Land it later with: kingdom task land {task_id}" in result["summary"]
+    assert [(problem.what, problem.why) for problem in problems(post)] == [
+        (task_id, f"not landed: {result['not_landed']}: kingdom task land {task_id}")
+    ]
     (post.home.config / "system.yaml").write_text(json.dumps(post.system | {"repos": {"base_url": github.url}}))
     package = {**post.manifest.model_dump(mode="json", exclude_defaults=True), "subscribes": ["test.happened"]}
     (post.folder / "manifest.yaml").write_text(json.dumps(package))
@@ -119,6 +133,11 @@ async def test_what_was_refused_is_landed_later(
     kept = json.loads(post.home.result(result["task_id"]).read_text())
     assert (kept["links"], kept["branch"]) == ([pull["html_url"], "https://ci.example/1"], "kingdom/APP-7")
     assert await land_again(services, result["task_id"]) == landed, "the same request"
+    assert kept["summary"] == "It is fast now.", "it is landed now"
+    assert pull["body"].startswith("It is fast now.\n\n---\n"), (
+        "people of the repository read what was done, and no more"
+    )
+    assert problems(post) == []
 
 
 async def test_nothing_is_landed_of_a_task_that_failed(post: Post, github: GitHubServer) -> None:

@@ -45,6 +45,7 @@ SPECIFIED = {
 
 OURS = {  # not in the specification
     "task.cancelled",
+    "task.not_landed",
     "soldier.ended",
     "soldier.refused",
     "system.document_invalid",

@@ -23,6 +23,7 @@ from kingdom.court.packages.installed import load_generals
 from kingdom.court.packages.manifest import LandSection
 from kingdom.court.pull_requests import (
     ISSUE_EVENTS,
+    NOT_LANDED,
     OpenedPullRequest,
     OpenedPullRequests,
     is_about_work,
@@ -35,6 +36,7 @@ from kingdom.gitops.landing import contains, free_branch, push_branch, remote_br
 from kingdom.gitops.names import pull_ref
 from kingdom.gitops.pull_requests import PullRequests, PullRequestTarget, WantedComment, WantedRequest
 from kingdom.gitops.remotes import is_outage
+from kingdom.journal.catalog import TaskNotLanded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,6 +51,11 @@ _MAX_BODY_CHARS: Final = 60_000
 _MAX_TITLE_CHARS: Final = 200
 _TITLE_FIELDS: Final = ("title", "summary", "subject")
 RETRY_SECONDS: Final = (1.0, 4.0, 15.0)  # between two tries while a remote is away
+_MAX_REASON_CHARS: Final = 500
+_NOT_LANDED: Final = (
+    "The work is done, on {branch} in {folder}, but was not landed: {reason}. "
+    "Land it later with: kingdom task land {task}"
+)
 _NOT_IN_BRANCH: Final = re.compile(r"[^A-Za-z0-9_.]+")
 
 
@@ -129,9 +136,10 @@ async def land_result(
     try:
         landed = await land_task(place.tree, plan, texts)
     except GitError as error:
-        said = f"The work is done, on {place.tree.branch} in {place.folder}, but was not landed: {error}. "
-        said += f"Land it later with: kingdom task land {task.id}"
-        return result.model_copy(update={"summary": f"{result.summary}\n\n{said}".strip()})
+        said = _NOT_LANDED.format(branch=place.tree.branch, folder=place.folder, reason=error, task=task.id)
+        summary = f"{result.summary}\n\n{said}".strip()
+        context.emit(TaskNotLanded(task.id, clean_line(str(error), _MAX_REASON_CHARS)))
+        return result.model_copy(update={"summary": summary, NOT_LANDED: str(error)})
     return result if landed is None else result.model_copy(update=landed_fields(landed, task_context, result.links))
 
 
@@ -170,11 +178,15 @@ async def land_again(
         raise InvalidTaskState(
             "NOTHING_TO_LAND", f"{task_id} has no worktree any more, or never had one: its branch is in the clone"
         )
-    texts = _texts(context, task.target_general, str(result.get("summary") or ""), result.get("cost_usd"))
+    summary = str(result.get("summary") or "")
+    if result.pop(NOT_LANDED, None):  # that it was not landed is no part of what people read of it
+        before, found, _ = summary.rpartition(_NOT_LANDED.partition("{")[0])
+        summary = before.strip() if found else summary
+    texts = _texts(context, task.target_general, summary, result.get("cost_usd"))
     landed = await land_task(place.tree, plan, texts)
     if landed is None:
         raise InvalidTaskState("NOTHING_TO_LAND", f"{task_id} made no commit: there is nothing to land")
-    result |= landed_fields(landed, context, result.get("links") or [])
+    result |= {"summary": summary} | landed_fields(landed, context, result.get("links") or [])
     known = OpenedPullRequests(home)
     for opened in opened_by(result, task.target_general):  # the king has read the result before
         known.record(opened.after(str(context.type), known.find(opened.url)))

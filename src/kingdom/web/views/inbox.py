@@ -175,10 +175,10 @@ async def _court(context: WebContext, court: CourtState) -> list[InboxItem]:
             )
             found.append(failed.model_copy(update={"task_id": problem.what}))
         elif not _is_letter(problem.what, court):
-            path = "/#troubles"
-            found.append(
-                _item(problem.item_id, "problem", problem.what, problem.why, problem.at, path, ["acknowledge"])
-            )
+            path, title = "/#troubles", problem.what
+            if title.startswith("task-"):
+                path, title = f"/tasks/{title}", await _task_title(context, title)
+            found.append(_item(problem.item_id, "problem", title, problem.why, problem.at, path, ["acknowledge"]))
     return found
 
 
