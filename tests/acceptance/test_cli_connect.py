@@ -45,6 +45,21 @@ async def test_a_good_github_token_shows_what_it_can_see(home: Path) -> None:
         assert github.marked == []
 
 
+async def test_a_token_in_the_env_file_of_the_home_is_told_how_to_be_loaded(home: Path) -> None:
+    (home / ".env").write_text("# of the court\nexport GITHUB_TOKEN=ghp_secret\nJIRA_API_TOKEN='x'\n")
+    configure(home, github={}, jira={"url": "http://127.0.0.1:1", "email": "bot@acme.example"})
+    load = f"set -a; . {home}/.env; set +a"
+    for source, name in (("github", "GITHUB_TOKEN"), ("jira", "JIRA_API_TOKEN")):
+        done = await connect(home, source, **{name: ""})
+        told = f"error: {name} in {home}/.env must be loaded into the shell that starts the court: {load}\n"
+        assert (done.returncode, done.stderr) == (1, told)
+    doctor = await asyncio.to_thread(
+        kingdom, "doctor", "--home", str(home), "--json", GITHUB_TOKEN="", SLACK_BOT_TOKEN=""
+    )
+    assert f"GITHUB_TOKEN in {home}/.env must be loaded" in doctor.stdout
+    assert "ghp_secret" not in doctor.stdout
+
+
 async def test_a_wrong_token_and_one_of_the_wrong_kind_are_told_apart(home: Path) -> None:
     async with FakeGitHub(Clock()) as github:
         configure(home, github={"url": github.url, "repos": ["acme/none"]})

@@ -47,6 +47,14 @@ async def findings(home: Path, **env: str) -> list[dict[str, str]]:
     return found
 
 
+async def test_tokens_in_the_env_file_of_the_home_are_told_how_to_be_loaded(home: Path) -> None:
+    (home / ".env").write_text("SLACK_BOT_TOKEN=xoxb-1\nSLACK_APP_TOKEN=xapp-1\n")
+    done = await connect(home, SLACK_BOT_TOKEN="", SLACK_APP_TOKEN="")
+    assert done.returncode == 1
+    assert done.stdout == "", "not how to create an app: it is there already"
+    assert f"error: SLACK_BOT_TOKEN and SLACK_APP_TOKEN in {home}/.env must be loaded" in done.stderr
+
+
 async def test_good_tokens_show_the_workspace_the_channel_and_the_users_and_say_nothing(
     home: Path, slack: FakeSlack
 ) -> None:

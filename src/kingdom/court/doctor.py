@@ -17,6 +17,7 @@ from kingdom.bus import BusError, Check
 from kingdom.court.bootstrap import configured_engines, configured_sandbox
 from kingdom.court.chamberlain import config as chamberlain
 from kingdom.court.config import load_system
+from kingdom.court.environment import unread_env_file
 from kingdom.court.envoy.config import ENVOY_FILE as ENVOY
 from kingdom.court.envoy.config import load_envoy, slack_tokens
 from kingdom.court.errors import CourtError, InvalidConfig
@@ -75,7 +76,8 @@ def _check_sentinel(home: Home, env: Mapping[str, str]) -> Iterator[Check]:
     for what, variable in _secret_variables(config):
         if not env.get(variable, "").strip():
             message = f"{what} needs the environment variable {variable}, which is not set here"
-            yield Check(SENTINEL, "warning", message, "set it where the court is started: kingdom connect checks it")
+            hint = "set it where the court is started: kingdom connect checks it"
+            yield Check(SENTINEL, "warning", message, unread_env_file(home, variable, environ=env) or hint)
 
 
 def _secret_variables(config: SentinelConfig) -> Iterator[tuple[str, str]]:
@@ -91,10 +93,12 @@ def _secret_variables(config: SentinelConfig) -> Iterator[tuple[str, str]]:
 
 def _check_envoy(home: Home, env: Mapping[str, str]) -> Iterator[Check]:
     slack = load_envoy(home).slack
+    unread = unread_env_file(home, slack.bot_token_env, slack.app_token_env, environ=env)
     try:
         tokens = slack_tokens(slack, env)
     except InvalidConfig as error:
-        yield Check(ENVOY, "warning", str(error), "set them where the court is started: kingdom connect slack")
+        hint = "set them where the court is started: kingdom connect slack"
+        yield Check(ENVOY, "warning", str(error), unread or hint)
         return
     yield Check(ENVOY, "ok", "messages go to the console" if tokens is None else "messages go to Slack")
     if tokens is not None and not slack.users and not _has_slack_rules(home):

@@ -14,6 +14,7 @@ from kingdom.cli.parsing import command, group
 from kingdom.cli.session import errors_reported, find_home
 
 if TYPE_CHECKING:
+    from kingdom.court.home import Home
     from kingdom.court.sentinel.checks import Finding
 
 _SLACK_STEPS: Final = """\
@@ -46,6 +47,7 @@ def slack(home: Path | None, manifest: bool, json: bool) -> None:
         return
     tokens = slack_tokens(config.model_copy(update={"enabled": None}))
     if tokens is None:
+        _check_env_file(found, config.bot_token_env, config.app_token_env)
         names = f"{config.bot_token_env} and {config.app_token_env}"
         if not json:
             output.say(_SLACK_STEPS.format(bot=config.bot_token_env, app=config.app_token_env))
@@ -54,6 +56,13 @@ def slack(home: Path | None, manifest: bool, json: bool) -> None:
     from kingdom.court.envoy.slack.checks import check_slack
 
     run_checks("slack", lambda clock: check_slack(config, system, tokens, clock), None, as_json=json)
+
+
+def _check_env_file(home: Home, *variables: str) -> None:
+    from kingdom.court.environment import unread_env_file
+
+    if (hint := unread_env_file(home, *variables)) is not None:
+        raise output.CommandError("NOT_CONFIGURED", hint)
 
 
 @group("connect")
@@ -78,6 +87,7 @@ def github(home: Path | None, json: bool) -> None:
     found = find_home(home)
     with errors_reported():
         section = load_sentinel(found).github
+    _check_env_file(found, (section or GitHubSection()).token_env)
     missing = None if section else "config/sentinel.yaml has no github section: nothing is watched"
     run_checks("github", lambda clock: check_github(section or GitHubSection(), clock), missing, as_json=json)
 
@@ -97,6 +107,7 @@ def jira(home: Path | None, json: bool) -> None:
         raise output.CommandError(
             "NOT_CONFIGURED", "config/sentinel.yaml has no jira section: uncomment it and set its url"
         )
+    _check_env_file(found, section.token_env, *([] if section.email else [section.email_env]))
     run_checks("jira", lambda clock: check_jira(section, clock), None, as_json=json)
 
 
