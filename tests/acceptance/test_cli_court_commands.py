@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -49,7 +50,10 @@ def test_a_question_is_shown_answered_once_and_the_work_goes_on(court: Court) ->
         (question,) = until(lambda: court.ask("status")["questions"], "the question in status")
         assert question["task_id"] == task_id
         assert (question["question"], question["choices"]) == ("Which branch?", ["main", "next"])
-        assert "Which branch?" in court.call("status").stdout
+        shown = court.call("status").stdout
+        assert "Which branch?" in shown
+        assert re.search(r"^queue +waiting +processing +invalid or failed +oldest$", shown, re.MULTILINE)
+        assert re.search(r"^events +0 +1 +0 +–$", shown, re.MULTILINE), "it is worked on, not held back"
 
         assert court.call("answer", task_id, "next").returncode == 0
         assert "already" in refused(court, "answer", task_id, "main")

@@ -94,7 +94,7 @@ def _status_parts(overview: CourtOverview) -> list[output.Part]:
         from kingdom.cli.court.machines import MACHINE_COLUMNS, machine_row
 
         parts.append(output.Table(MACHINE_COLUMNS, [machine_row(one) for one in overview.machines]))
-    columns = ("queue", "waiting", "held", "invalid or failed", "oldest")
+    columns = ("queue", "waiting", "processing", "invalid or failed", "oldest")
     rows = [_queue_row(queue.name, queue.counts, queue.oldest_seconds) for queue in overview.queues]
     parts.append(output.Table(columns, rows, right=columns[1:]))
     if overview.holds:
@@ -167,9 +167,9 @@ def _roles_table(overview: CourtOverview) -> output.Table:
 
 def _queue_row(name: str, counts: dict[str, int], oldest: float) -> tuple[Any, ...]:
     numbers = list(counts.values())
-    waiting, held, bad = (numbers[0], 0, numbers[1]) if len(numbers) == 2 else numbers
+    waiting, processing, bad = (numbers[0], 0, numbers[1]) if len(numbers) == 2 else numbers
     shown = output.Styled(f"{bad:,}", "red" if bad else "")
-    return name, f"{waiting:,}", f"{held:,}", shown, format_duration(oldest) if waiting else "–"
+    return name, f"{waiting:,}", f"{processing:,}", shown, format_duration(oldest) if waiting else "–"
 
 
 def _hold_cells(detail: Any) -> tuple[Any, str]:

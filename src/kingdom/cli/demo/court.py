@@ -154,9 +154,9 @@ class CourtScene(Scene):
             right=("pid",),
         )
         queues = output.Table(
-            ("queue", "waiting", "held", "done"),
+            ("queue", "waiting", "processing", "done"),
             [(queue, *self._queue_counts(queue)) for queue in STREAMS],
-            right=("waiting", "held", "done"),
+            right=("waiting", "processing", "done"),
         )
         tasks = output.Table(
             ("task", "general", "type", "status"),

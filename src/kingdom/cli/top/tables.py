@@ -40,7 +40,7 @@ _HIDDEN_CHARACTERS: Final = re.compile("[\u200b-\u200f\u2028-\u202e\u2060-\u2069
 _MAX_LINE_CHARS: Final = 2_000  # of one line: no screen shows more
 COLUMNS: Final = {
     "roles": ("role", "state", "pid", "heartbeat", "why"),
-    "queues": ("queue", "waiting", "held", "bad", "oldest"),
+    "queues": ("queue", "waiting", "processing", "bad", "oldest"),
     "soldiers": ("soldier", "task", "general", "engine", "for", "last line"),
     "tasks": ("task", "state", "general", "type", "for", "note"),
     "questions": ("task", "general", "question", "choices", "until"),
@@ -164,9 +164,9 @@ def _role_rows(snapshot: TopSnapshot) -> list[TableRow]:
 
 def _queue_row(queue: QueueState) -> TableRow:
     numbers = list(queue.counts.values())
-    waiting, held, bad = (numbers[0], 0, numbers[1]) if len(numbers) == 2 else numbers
+    waiting, processing, bad = (numbers[0], 0, numbers[1]) if len(numbers) == 2 else numbers
     oldest = format_duration(queue.oldest_seconds) if waiting else "–"
-    cells = (queue.name, f"{waiting:,}", f"{held:,}")
+    cells = (queue.name, f"{waiting:,}", f"{processing:,}")
     return TableRow(queue.name, (*map(one_line, cells), one_line(f"{bad:,}", _BAD if bad else ""), one_line(oldest)))
 
 
