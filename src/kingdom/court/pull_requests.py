@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
 
 _MARK: Final = "<!-- kingdom {} -->"
-_MARKED: Final = re.compile(_MARK.format(r"task-\d{8}-\d{3,}"))
+_MARKED: Final = re.compile(_MARK.format(r"task-\d{8}-\d{3,}(?: answered)?"))
 PULL_REQUEST_EVENTS: Final = "github.pr."
 ISSUE_EVENTS: Final = "github.issue."
 TICKET_EVENTS: Final = "jira.ticket."
@@ -39,6 +39,11 @@ _ADDRESS: Final = re.compile(r"https?://[^/]+/([^/]+/[^/]+)/pull/(\d+)\Z")
 def post_mark(task_id: str) -> str:
     """Return the invisible mark of what is posted for a task. It is found by it, and is not heard as an event."""
     return _MARK.format(task_id)
+
+
+def answered_mark(task_id: str) -> str:
+    """Return the mark of the note that a task goes on with an answer."""
+    return _MARK.format(f"{task_id} answered")
 
 
 def is_marked(text: str) -> bool:

@@ -16,7 +16,7 @@ from kingdom.court.general.landing import land_again
 from kingdom.court.loop import Services
 from kingdom.court.models import Task, timestamp
 from kingdom.court.packages.manifest import Manifest
-from kingdom.court.pull_requests import OpenedPullRequests, opened_by
+from kingdom.court.pull_requests import OpenedPullRequests, is_marked, opened_by
 from kingdom.court.queues import is_answered
 from kingdom.court.sentinel.jira_events import adf_text
 from kingdom.journal import Journal
@@ -953,6 +953,28 @@ async def test_a_question_is_posted_on_the_issue(
 
 
 @pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("slack", ["The question was answered elsewhere. I go on."]),
+        ("king", ["Nobody answered the question in time. I go on with: name"]),
+        ("github", []),
+    ],
+)
+async def test_a_question_that_was_answered_elsewhere_is_not_left_open_on_the_issue(
+    post: Post, github: GitHubServer, source: str, said: list[str]
+) -> None:
+    asked, _ = await replied(post, github, asks())
+    payload = {"number": 5, "title": "Sort", "original_task_id": asked["task_id"], "answer": "name", "user": "U1"}
+    event = {"id": "evt-test-2", "source": source, "type": f"{source}.human_response"}
+    failed = Outcome("failed", {"status": "failed", "error": "No."})
+    fake(post).script = lambda order, number: failed
+    await post.finish(await post.task(2, repo="acme/app", type="resume", payload=payload, event=event))
+    notes = [one["body"] for one in github.comments["acme/app", 5]][1:]
+    assert [note.partition("\n\n<!--")[0] for note in notes] == [*said, "I could not do this: No."]
+    assert all(is_marked(note) for note in notes), "they are not heard as comments of people"
+
+
+@pytest.mark.parametrize(
     ("outcome", "comment"),
     [
         (Outcome("failed", {"status": "failed", "error": "ls.py is gone.", "summary": ""}), "ls.py is gone."),
@@ -1110,6 +1132,17 @@ async def test_a_question_is_posted_on_the_ticket_once(post: Post, jira: FakeJir
         "Choices: name, size.",
         "Answer in a comment that mentions this account.",
     ]
+
+
+async def test_a_question_that_was_answered_elsewhere_is_not_left_open_on_the_ticket(
+    post: Post, jira: FakeJira
+) -> None:
+    asked, _ = await on_ticket(post, jira, lambda order, number: asks())
+    payload = {"key": "APP-7", "original_task_id": asked["task_id"], "answer": "name", "user": "ada"}
+    fake(post).script = lambda order, number: Outcome("failed", {"status": "failed", "error": "No."})
+    await post.finish(await post.task(2, repo="acme/app", type="resume", payload=payload))
+    _, _, note, _ = [adf_text(one["body"]) for one in jira.issues["APP-7"]["comments"]]
+    assert note == "The question was answered elsewhere. I go on. (task-20260921-002)"
 
 
 @pytest.mark.parametrize("wrong", ["token", "ticket", "jira", "status"])

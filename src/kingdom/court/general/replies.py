@@ -13,12 +13,20 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.untrusted import clean, cut_middle
+from kingdom.base.files import read_object
 from kingdom.court.errors import CourtError
 from kingdom.court.general.context import number_of
 from kingdom.court.general.workspace import repository_url
 from kingdom.court.models import RESUME_TYPE, is_ticket_key, timestamp
 from kingdom.court.patterns import type_matches
-from kingdom.court.pull_requests import GITHUB_EVENTS, TICKET_EVENTS, OpenedPullRequests, is_about_work, post_mark
+from kingdom.court.pull_requests import (
+    GITHUB_EVENTS,
+    TICKET_EVENTS,
+    OpenedPullRequests,
+    answered_mark,
+    is_about_work,
+    post_mark,
+)
 from kingdom.gitops import GitError
 from kingdom.gitops.pull_requests import WantedComment
 
@@ -33,6 +41,7 @@ _MAX_CHARS: Final = 10_000
 _BEGUN: Final = "eyes"
 _REQUESTS: Final = ("assigned", "labeled", "mentioned", "opened", "review_requested")  # of what has no comment
 _ASKED: Final = (".assigned", ".mentioned", ".review_requested")
+_HEARD_SOURCES: Final = ("github", "jira")
 _TIMEOUT_SECONDS: Final = 30.0
 _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "en": {
@@ -42,6 +51,8 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
         "comment": "Answer in a comment.",
         "mention": "Answer in a comment that mentions this account.",
         "elsewhere": "Answer it in the court: `kingdom answer {task} …`",
+        "answered": "The question was answered elsewhere. I go on.",
+        "default": "Nobody answered the question in time. I go on with: {text}",
         "failed": "I could not do this: {text}",
         "ended": "I could not do this. What happened is in the court: `kingdom task show {task}`",
         "skipped": "I changed nothing: {text}",
@@ -54,6 +65,8 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
         "comment": "댓글로 답해 주세요.",
         "mention": "이 계정을 멘션하는 댓글로 답해 주세요.",
         "elsewhere": "궁정에서 답해 주세요: `kingdom answer {task} …`",
+        "answered": "질문은 다른 곳에서 답을 받았습니다. 계속합니다.",
+        "default": "시간 안에 답이 없었습니다. 다음 답으로 계속합니다: {text}",
         "failed": "처리하지 못했습니다: {text}",
         "ended": "처리하지 못했습니다. 무슨 일이 있었는지는 궁정에서 볼 수 있습니다: `kingdom task show {task}`",
         "skipped": "아무것도 바꾸지 않았습니다: {text}",
@@ -76,7 +89,7 @@ async def post_reply(
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
             if (number := number_of(task_context)) is not None:
-                posted = await _comment_on_github(context, task_context, number, result.task_id, text)
+                posted = await _comment_on_github(context, task_context, number, text, post_mark(result.task_id))
             else:
                 signature = f"{result.task_id}, {context.name}"
                 posted = await _comment_on_ticket(context, task_context, f"{text}\n\n{signature}", signature)
@@ -89,13 +102,18 @@ async def post_reply(
 
 
 async def show_begun(context: GeneralContext, task_context: TaskContext) -> None:
-    """React on GitHub to what asked for a task, or comment on its ticket: Jira has no reactions."""
+    """React on GitHub to what asked for a task, or comment on its ticket: Jira has no reactions.
+
+    A task that goes on with an answer says so where the question was posted, unless the answer came from there.
+    """
     land, task = context.manifest.land, task_context.task
-    if land is None or not land.replies or task.type == RESUME_TYPE:
+    if land is None or not land.replies:
         return
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
-            if (path := _reaction_path(task_context)) is not None:
+            if task.type == RESUME_TYPE:
+                await _show_answered(context, task_context)
+            elif (path := _reaction_path(task_context)) is not None:
                 requests = await context.workspace.pull_requests(repository_url(task_context.repo, context.base_url))
                 await requests.react(path, _BEGUN)
             else:
@@ -103,6 +121,20 @@ async def show_begun(context: GeneralContext, task_context: TaskContext) -> None
                 await _comment_on_ticket(context, task_context, text, task.id)
     except (GitError, CourtError, TimeoutError) as error:
         log.info("%s: %s does not show that work has begun: %s", context.name, task_context.subject, error)
+
+
+async def _show_answered(context: GeneralContext, task_context: TaskContext) -> None:
+    """Say where a question was posted that it needs no answer any more. What people said elsewhere stays there."""
+    task, source = task_context.task, str((task_context.event or {}).get("source"))
+    asked = read_object(context.home.result(str(task.continues)))
+    if not asked.get("asked_at") or source in _HEARD_SOURCES:
+        return
+    words = _TEXTS[context.system.locale]
+    text = words["default"].format(text=_cut(task.payload.get("answer"))) if source == "king" else words["answered"]
+    if (number := number_of(task_context)) is not None:
+        await _comment_on_github(context, task_context, number, text, answered_mark(task.id))
+    else:
+        await _comment_on_ticket(context, task_context, f"{text} ({task.id})", f"({task.id})")
 
 
 def _reaction_path(task_context: TaskContext) -> str | None:
@@ -128,12 +160,11 @@ async def _comment_on_ticket(context: GeneralContext, task_context: TaskContext,
 
 
 async def _comment_on_github(
-    context: GeneralContext, task_context: TaskContext, number: int, task_id: str, text: str
+    context: GeneralContext, task_context: TaskContext, number: int, text: str, mark: str
 ) -> str | None:
     """Comment on the issue or pull request of a task; return when. None: the event names no repository."""
     if not task_context.repo:  # it works in a default_repo
         return None
-    mark = post_mark(task_id)
     requests = await context.workspace.pull_requests(repository_url(task_context.repo, context.base_url))
     posted = await requests.comment(number, WantedComment(f"{text}\n\n{mark}", mark))
     return posted.at or timestamp(context.clock())
