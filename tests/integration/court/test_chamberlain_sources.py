@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from kingdom.court.models import timestamp
+from kingdom.court.models import Message, timestamp
+from kingdom.court.queues import put_documents
 from tests.support.chamberlains import Watched
 
 
@@ -67,6 +68,32 @@ async def test_a_restarted_source_can_be_read_again_only_once_it_was_read(court:
     hears(court, github={"polls": 1})
     await court.tick(30)
     assert court.alerts()[2:] == [("source:github", "over"), ("source:github:acme/site", "over")]
+
+
+async def test_messages_that_cannot_be_sent_are_an_alert_of_the_status(court: Watched) -> None:
+    path = court.home.heartbeat("envoy")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    since, problem = timestamp(court.now), "Slack refuses chat.postMessage: token_revoked"
+
+    async def says(seconds: float, **fields: Any) -> None:
+        path.write_text(json.dumps({"ts": timestamp(court.now), "pid": 1, **fields}))
+        await court.tick(seconds)
+
+    await says(300, sent=3, problem=problem, failing_since=since)
+    await says(60, sent=3, problem=problem, failing_since=since)
+    assert court.alerts() == [], "nothing waits: it is a dead letter"
+    waits = Message(id="msg-20260207-900", type="report", content="hello", created_at=timestamp(court.now))  # type: ignore[arg-type]
+    await put_documents(court.services.bus, [waits])
+    since = timestamp(court.now)
+    await says(60, sent=3, problem=problem, failing_since=since)
+    assert court.alerts() == [], "an outage of a minute needs nobody"
+    await says(300, sent=3, problem=problem, failing_since=since)
+    assert court.alerts() == [("messages", "unsent")]
+    assert any(problem in one["content"] for one in court.messages())
+    await says(30, sent=0)
+    assert court.alerts() == [("messages", "unsent")], "a restart mends nothing"
+    await says(30, sent=1)
+    assert court.alerts() == [("messages", "unsent"), ("messages", "over")]
 
 
 @pytest.mark.parametrize(

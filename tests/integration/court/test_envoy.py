@@ -198,7 +198,11 @@ async def test_what_cannot_be_said_is_tried_again_then_lies_in_failed_and_the_ot
     assert (names(services, "sent"), names(services, "failed")) == (["msg-20260207-002"], ["msg-20260207-001"])
     (letter,) = await services.bus.dead("messages")
     assert (letter.attempts, letter.error_message) == (3, "ConnectionError: nobody is there")
-    assert role.report() == {"sent": 1, "failed": 1}
+    since = role.report()["failing_since"]
+    assert role.report() == {"sent": 1, "failed": 1, "problem": "nobody is there", "failing_since": since}
+    await put_documents(services.bus, [message(3)])
+    await role.tick()
+    assert role.report() == {"sent": 2, "failed": 1}
 
 
 async def test_a_message_that_breaks_the_schema_is_put_aside(services: Services) -> None:

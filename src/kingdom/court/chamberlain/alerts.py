@@ -91,6 +91,14 @@ _TEXTS: Final[dict[str, dict[Locale, str]]] = {
         "en": "{source} can be read again",
         "ko": "{source}을(를) 다시 읽을 수 있습니다",
     },
+    "messages": {
+        "en": "Messages cannot be sent, and wait. {problem}",
+        "ko": "메시지를 보낼 수 없어 대기 중입니다. {problem}",
+    },
+    "messages-over": {
+        "en": "Messages can be sent again",
+        "ko": "메시지를 다시 보낼 수 있습니다",
+    },
     "held": {
         "en": "{general} holds {count} task(s) back: {reason}. They go on by themselves when it is over",
         "ko": "{general}이(가) 작업 {count}건을 보류했습니다: {reason}. 해소되면 자동으로 계속합니다",

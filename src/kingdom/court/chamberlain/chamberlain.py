@@ -44,13 +44,13 @@ from kingdom.court.chamberlain.reports import (
     write_report,
 )
 from kingdom.court.chamberlain.sessions import LocalSoldierProcesses, SoldierProcesses, SoldierSessions
-from kingdom.court.chamberlain.source_alerts import check_sources
+from kingdom.court.chamberlain.source_alerts import check_messages, check_sources
 from kingdom.court.chamberlain.tally import JournalCounter
 from kingdom.court.days import ONE_DAY, day_of
 from kingdom.court.machines.own_lead import read_lead
 from kingdom.court.models import timestamp
 from kingdom.court.packages.installed import GeneralsCache, held_tasks
-from kingdom.court.queues import IdSequences, repair_hint, unusable_documents
+from kingdom.court.queues import MESSAGES, IdSequences, repair_hint, unusable_documents
 from kingdom.court.rollups.reading import RollupRecorder
 from kingdom.court.rollups.store import HOUR
 from kingdom.journal.catalog import SystemDocumentInvalid, SystemHealthChanged, SystemResourceWarning
@@ -149,6 +149,11 @@ class Chamberlain:
             await self._anomalies.check(config.anomalies, now, king_alive=king_alive, alerts=self._alerts)
         with warn.around("sources"):
             check_sources(self._home, self._alerts, self._texts, now)
+        with warn.around("messages"):
+            waiting = self._depths.get(MESSAGES)
+            check_messages(
+                self._home, self._alerts, self._texts, now, waiting=waiting is not None and waiting.pending > 0
+            )
         with warn.around("held tasks"):
             self._check_held()
         with warn.around("invalid documents"):

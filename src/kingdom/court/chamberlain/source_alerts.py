@@ -1,4 +1,4 @@
-"""Alerts about sources that the sentinel cannot read, from the sentinel's heartbeat."""
+"""Alerts about sources that the sentinel cannot read, and messages that the envoy cannot send: see their heartbeats."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
 
 SOURCE_PREFIX: Final = "source:"
+_UNSENT: Final = "messages"
+_UNSENT_SECONDS: Final = 5 * 60.0  # an outage that is over by then needs nobody
 _PATIENCE_SECONDS: Final = 15 * 60.0  # a source that fails for a few minutes needs nobody
 
 
@@ -35,6 +37,20 @@ def check_sources(home: Home, alerts: Alerts, texts: ChamberlainTexts, now: floa
             lambda text=problem: texts.format("source", problem=text),  # type: ignore[misc]
             lambda name=key: texts.format("source-over", source=name.replace(":", ": ", 1)),  # type: ignore[misc]
         )
+
+
+def check_messages(home: Home, alerts: Alerts, texts: ChamberlainTexts, now: float, *, waiting: bool) -> None:
+    """Update the alert that messages which wait cannot be sent. The status shows it: where they go, nobody reads it."""
+    heartbeat = read_json(home.heartbeat("envoy"))
+    if not isinstance(heartbeat, dict):
+        return
+    problem, since = heartbeat.get("problem"), epoch_seconds(heartbeat.get("failing_since"))
+    if not isinstance(problem, str):
+        if heartbeat.get("sent") and alerts.active(_UNSENT):  # an envoy that has sent nothing yet may fail as before
+            alerts.update(_UNSENT, None, str, lambda: texts.format("messages-over"))
+    elif waiting and since is not None and now - since >= _UNSENT_SECONDS:
+        text = texts.format("messages", problem=problem)
+        alerts.update(_UNSENT, "unsent", lambda: text, lambda: texts.format("messages-over"))
 
 
 def _problems(sources: dict[str, Any], now: float) -> Iterator[tuple[str, str]]:

@@ -59,6 +59,8 @@ class Envoy:
         # messages with the same ordering key must wait for it.
         self._not_before: dict[str, float] = {}
         self._sent = self._failed = 0
+        self._problem: str | None = None  # why the last message could not be sent
+        self._failing_since = 0.0
         self._workers = [self.name]
 
     async def start(self) -> None:
@@ -94,7 +96,10 @@ class Envoy:
     def report(self) -> Mapping[str, Any]:
         """Return the counts since the start, and the reports of sender and listener."""
         replies = {} if self._listener is None else self._listener.report()
-        return {"sent": self._sent, "failed": self._failed, **self._sender.report(), **replies}
+        report = {"sent": self._sent, "failed": self._failed, **self._sender.report(), **replies}
+        if self._problem is not None:
+            report |= {"problem": self._problem[:500], "failing_since": timestamp(self._failing_since)}
+        return report
 
     async def stop(self) -> None:
         """Close the connections. No message is held between two ticks."""
@@ -145,16 +150,19 @@ class Envoy:
                 raise
             except TryLater as error:
                 log.warning("%s waits for %.0f s: %s", message.id, error.after, error)
+                self._note_problem(error)
                 await self._bus.release([delivery])
                 return self._try_after(message.id, error.after)
             except Exception as error:  # noqa: BLE001 - any error of a sender must not block the other messages
                 return await self._try_later(delivery, error)
             self._sent += 1
+            self._problem = None
             await self._finish(delivery, message, again=delivery.attempt > 1)
         return 0.0
 
     async def _try_later(self, delivery: Delivery, error: Exception) -> float:
         why = f"{type(error).__name__}: {error}"
+        self._note_problem(error)
         if delivery.attempt >= self._retries.max_attempts:
             self._failed += 1
             log.error("%s could not be sent after %d attempts: %s", delivery.event_id, delivery.attempt, why)
@@ -164,6 +172,11 @@ class Envoy:
         log.warning("%s could not be sent, trying again in %.0f s: %s", delivery.event_id, after, why)
         await self._bus.settle(retry=[(delivery, 0.0, "NOT_SENT", why)])
         return self._try_after(delivery.event_id, after)
+
+    def _note_problem(self, error: Exception) -> None:
+        if self._problem is None:
+            self._failing_since = self._services.clock()
+        self._problem = str(error) or type(error).__name__
 
     def _try_after(self, message_id: str, seconds: float) -> float:
         self._not_before[message_id] = self._services.clock() + seconds
