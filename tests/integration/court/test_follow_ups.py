@@ -523,7 +523,7 @@ async def test_nothing_else_is_an_answer(realm: Realm, result: dict[str, Any], e
 @pytest.fixture
 def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHubServer]:
     with github_of_a_court(tmp_path / "github", monkeypatch, "acme/app") as server:
-        monkeypatch.setattr("kingdom.court.general.landing.RETRY_SECONDS", (0.0,))
+        monkeypatch.setattr("kingdom.court.general.landing.OUTAGE_SECONDS", (0.0,))
         yield server
 
 

@@ -104,7 +104,7 @@ async def test_a_second_task_on_the_ticket_does_not_overwrite_the_first(post: Po
 async def test_an_outage_passes_and_a_refusal_is_said_without_undoing_the_success(
     post: Post, github: GitHubServer, statuses: list[int], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kingdom.court.general.landing.RETRY_SECONDS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("kingdom.court.general.landing.OUTAGE_SECONDS", (0.0, 0.0, 0.0))
     github.fail_next = statuses
     result = await finish(post)
     assert result["status"] == "success"
@@ -115,7 +115,7 @@ async def test_an_outage_passes_and_a_refusal_is_said_without_undoing_the_succes
 async def test_what_was_refused_is_landed_later(
     post: Post, github: GitHubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kingdom.court.general.landing.RETRY_SECONDS", ())
+    monkeypatch.setattr("kingdom.court.general.landing.OUTAGE_SECONDS", ())
     github.fail_next = [403]
     result = await finish(post)
     task_id = result["task_id"]
@@ -196,7 +196,7 @@ async def test_a_review_is_posted_with_comments_on_its_lines_and_approves_nothin
 async def test_a_review_whose_answer_was_lost_is_not_posted_twice(
     reviewer: Post, github: GitHubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kingdom.court.general.review.RETRY_SECONDS", (0.0,))
+    monkeypatch.setattr("kingdom.court.general.review.OUTAGE_SECONDS", (0.0,))
     answer = github.answer
 
     def lose_the_first(method: str, path: str, token: str | None, body: dict[str, Any]) -> tuple[int, Any]:

@@ -8,9 +8,10 @@ closed meanwhile gets another one.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from kingdom.agents.untrusted import clean, clean_line, cut_middle
 from kingdom.base.files import read_object, write_json
@@ -39,7 +40,7 @@ from kingdom.gitops.remotes import is_outage
 from kingdom.journal.catalog import TaskNotLanded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from kingdom.court.general.context import GeneralContext, TaskContext
     from kingdom.court.general.workspace import Workplace
@@ -47,10 +48,13 @@ if TYPE_CHECKING:
     from kingdom.court.models import Result
     from kingdom.gitops import Worktree
 
+T = TypeVar("T")
+_logger = logging.getLogger("kingdom.court")
 _MAX_BODY_CHARS: Final = 60_000
 _MAX_TITLE_CHARS: Final = 200
 _TITLE_FIELDS: Final = ("title", "summary", "subject")
-RETRY_SECONDS: Final = (1.0, 4.0, 15.0)  # between two tries while a remote is away
+RETRY_SECONDS: Final = (1.0, 4.0, 15.0)  # between two tries while a remote is away and a person waits
+OUTAGE_SECONDS: Final = (*RETRY_SECONDS, 60.0, 120.0, 300.0)  # while nobody does: most outages pass
 _MAX_REASON_CHARS: Final = 500
 _NOT_LANDED: Final = (
     "The work is done, on {branch} in {folder}, but was not landed: {reason}. "
@@ -134,7 +138,7 @@ async def land_result(
         return result
     texts = _texts(task_context, context.name, result.summary, result.cost_usd)
     try:
-        landed = await land_task(place.tree, plan, texts)
+        landed = await land_task(place.tree, plan, texts, OUTAGE_SECONDS)
     except GitError as error:
         said = _NOT_LANDED.format(branch=place.tree.branch, folder=place.folder, reason=error, task=task.id)
         summary = f"{result.summary}\n\n{said}".strip()
@@ -183,7 +187,7 @@ async def land_again(
         before, found, _ = summary.rpartition(_NOT_LANDED.partition("{")[0])
         summary = before.strip() if found else summary
     texts = _texts(context, task.target_general, summary, result.get("cost_usd"))
-    landed = await land_task(place.tree, plan, texts)
+    landed = await land_task(place.tree, plan, texts, RETRY_SECONDS)
     if landed is None:
         raise InvalidTaskState("NOTHING_TO_LAND", f"{task_id} made no commit: there is nothing to land")
     result |= {"summary": summary} | landed_fields(landed, context, result.get("links") or [])
@@ -225,19 +229,25 @@ def opened_for(task_context: TaskContext) -> dict[str, str]:
     return {} if subject is None else {"opened_for": subject}
 
 
-async def land_task(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTask | None:
+async def land_task(tree: Worktree, plan: LandSection, texts: TaskTexts, pauses: Sequence[float]) -> LandedTask | None:
     """Land the commits of a worktree; return None if there are none.
 
-    A remote that is away is tried again for a while. Raises :class:`kingdom.gitops.GitError`.
+    A remote that is away is tried again after each of ``pauses``. Raises :class:`kingdom.gitops.GitError`.
     """
-    for pause in (*RETRY_SECONDS, None):
+    return await through_outage(lambda: _land(tree, plan, texts), pauses)
+
+
+async def through_outage(work: Callable[[], Awaitable[T]], pauses: Sequence[float]) -> T:
+    """Return what some work at a remote returns; while that is away, try again after each of ``pauses``."""
+    for pause in pauses:
         try:
-            return await _land(tree, plan, texts)
+            return await work()
         except GitError as error:
-            if pause is None or not is_outage(error):
+            if not is_outage(error):
                 raise
-            await asyncio.sleep(pause)
-    raise AssertionError("unreachable")
+            _logger.warning("the remote is away, next try in %.0f s: %s", pause, error)
+        await asyncio.sleep(pause)
+    return await work()
 
 
 async def _land(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTask | None:

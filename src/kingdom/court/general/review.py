@@ -6,18 +6,16 @@ branches. The verdict stands in its text. A review that was posted is found by a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.untrusted import clean
 from kingdom.court.general.comments import comments_of
 from kingdom.court.general.context import pull_request_of
-from kingdom.court.general.landing import RETRY_SECONDS
+from kingdom.court.general.landing import OUTAGE_SECONDS, through_outage
 from kingdom.court.pull_requests import post_mark
 from kingdom.gitops.errors import GitError, LandingRefused
 from kingdom.gitops.pull_requests import LineNote, PullRequests, PullRequestTarget, WantedReview
-from kingdom.gitops.remotes import is_outage
 
 if TYPE_CHECKING:
     from kingdom.court.general.context import GeneralContext, TaskContext
@@ -60,12 +58,9 @@ async def _post(place: Workplace, wanted: WantedReview) -> str:
     assert place.tree is not None
     clone = place.tree.clone
     target = PullRequestTarget.of(clone.url)
-    for pause in (*RETRY_SECONDS, None):
-        try:
-            requests = await PullRequests.open(target, clone.git.access.credentials)
-            return await requests.review(wanted)
-        except GitError as error:
-            if pause is None or not is_outage(error):
-                raise
-            await asyncio.sleep(pause)
-    raise AssertionError("unreachable")
+
+    async def post() -> str:
+        requests = await PullRequests.open(target, clone.git.access.credentials)
+        return await requests.review(wanted)
+
+    return await through_outage(post, OUTAGE_SECONDS)
