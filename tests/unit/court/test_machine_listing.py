@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kingdom.court.machines.listing import Machine, describe_machine, machine_problems
+from kingdom.cli.court.machines import machine_row
+from kingdom.court.machines.listing import (
+    Machine,
+    MachineState,
+    describe_machine,
+    homeless_generals,
+    machine_problems,
+)
+from kingdom.court.packages.manifest import Manifest
 
 
 def machine(
@@ -47,3 +55,36 @@ def test_a_machine_that_is_gone_or_whose_clock_is_wrong_is_a_problem(found: Mach
     problems = list(machine_problems([describe_machine(found, "seat")]))
     assert [one.what for one in problems] == ["machine builder"] * (why is not None)
     assert all(one.why.startswith(why or "") for one in problems)
+
+
+GENERAL = Manifest.model_validate({"name": "gen-pr", "description": "-", "engine": {"name": "scripted"}})
+
+
+def court(here: str, silent: float = 1.0, *, leader: str = "seat", away: str = "") -> list[MachineState]:
+    """A court of two machines that may lead, of which only ``seat`` has a general, and of one that runs another."""
+    rows = [("seat", False, ["gen-pr"]), ("spare", False, []), ("builder", True, ["gen-other"])]
+    return [
+        describe_machine(
+            Machine(
+                name, joined, None, 120.0 if name == away else silent, 0.0, "active", {"generals": has}, name == leader
+            ),
+            here,
+        )
+        for name, joined, has in rows
+    ]
+
+
+def test_a_general_of_a_machine_that_stands_by_is_run_by_nobody() -> None:
+    assert not list(homeless_generals(court("seat"), [GENERAL]))
+    (problem,) = homeless_generals(court("spare", leader="spare"), [GENERAL])
+    assert problem.why == (
+        "no machine runs it (seat may, but stands by), so its tasks wait: kingdom down on spare hands the lead to "
+        "seat, which then runs it, kingdom join adds one that can"
+    )
+    (problem,) = homeless_generals(court("spare", leader="spare", away="seat"), [GENERAL])
+    assert problem.why.startswith("no machine runs it, so its tasks wait: kingdom up on seat starts it, kingdom join")
+
+
+def test_the_list_names_generals_where_they_run() -> None:
+    shown = {one.name: machine_row(one)[3] for one in court("seat", leader="spare")}
+    assert shown == {"seat": "-", "spare": "-", "builder": "gen-other"}

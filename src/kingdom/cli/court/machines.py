@@ -311,7 +311,7 @@ def machine_row(machine: MachineState) -> tuple[str, ...]:
         f"{machine.name} (here)" if machine.here else machine.name,
         machine.state,
         machine.duty,
-        ", ".join(machine.generals) or "-",
+        ", ".join(machine.runs) or "-",
         f"{soldiers} of {machine.slots}" if machine.slots else str(soldiers),
         "-" if machine.load is None else f"{machine.load:g} on {machine.cores}",
         f"{machine.clock_skew_seconds:+.1f} s",

@@ -89,6 +89,11 @@ class MachineState:
         return "generals" if self.joined else "led last" if self.led else "leads" if self.leads else "stands by"
 
     @property
+    def runs(self) -> list[str]:
+        """The generals that run there: none while it stands by."""
+        return self.generals if self.joined or self.leads else []
+
+    @property
     def led(self) -> bool:
         """Whether it led last and is gone, and no other machine has taken over."""
         return self.leads and self.state in ("stopped", "silent")
@@ -139,6 +144,7 @@ def clones_elsewhere(home: Home, own: str, general: str, now: float) -> set[str]
         if (
             _shown_state(machine) == "active"
             and machine.name != own
+            and (machine.joined or machine.leads)  # one that stands by takes no tasks
             and general in _list(machine.report.get("generals"))
         ):
             found |= set(map(str, _list(machine.report.get("clones"))))
@@ -189,15 +195,25 @@ def machine_problems(machines: Iterable[MachineState]) -> Iterator[CourtProblem]
 
 def homeless_generals(machines: Sequence[MachineState], generals: Iterable[Manifest]) -> Iterator[CourtProblem]:
     """Yield the generals that no machine runs, so that their tasks wait for ever."""
-    running = {name for machine in machines if machine.state == "active" for name in machine.generals}
+    if not machines or any(one.here and one.state in ("silent", "stopped") for one in machines):
+        return  # this machine does not know
+    running = {name for machine in machines if machine.state == "active" for name in machine.runs}
+    leader = next((one.name for one in machines if one.leads and one.state == "active"), None)
     for general in generals:
-        away = [one for one in machines if one.state in ("stopped", "silent") and general.name in one.generals]
-        if not machines or general.name in running or any(one.here for one in away):  # a court that is down says so
+        able = [one for one in machines if general.name in one.generals]
+        away = [one for one in able if one.state in ("stopped", "silent")]
+        if general.name in running:
             continue
+        idle = [one.name for one in able if one.state == "active"]  # they stand by
+        ways = [f"kingdom up on {' or '.join(one.name for one in away)} starts it"] if away else []
+        if idle and leader is not None:
+            ways.append(f"kingdom down on {leader} hands the lead to {' or '.join(idle)}, which then runs it")
         option = f" --labels {','.join(general.runs_on)}" if general.runs_on else ""
-        start = f"kingdom up on {' or '.join(one.name for one in away)} starts it, " if away else ""
-        why = f"no machine runs it, so its tasks wait: {start}kingdom join{option} adds one that can"
-        yield CourtProblem(f"general {general.name}", why)
+        ways.append(f"kingdom join{option} adds one that can")
+        stands = f" ({' and '.join(idle)} may, but {'stands' if len(idle) == 1 else 'stand'} by)" if idle else ""
+        yield CourtProblem(
+            f"general {general.name}", f"no machine runs it{stands}, so its tasks wait: {', '.join(ways)}"
+        )
 
 
 def _shown_state(machine: Machine) -> str:

@@ -175,7 +175,7 @@ class MachineList:
                 badge(words.of("machine", machine.state), machine.state, "k-push")
             leads = "machine.led" if machine.led else "machine.leads" if machine.leads else "machine.standby"
             duty = "" if machine.joined else words(leads)
-            shown = [duty, ", ".join(machine.generals)]
+            shown = [duty, ", ".join(machine.runs)]
             slots = "" if machine.slots is None else f" / {machine.slots}"
             shown.append(words("machine.soldiers", n=f"{len(machine.soldiers)}{slots}"))
             shown.append(words("machine.seen", age=format_age(machine.silent_seconds, words)))
@@ -184,7 +184,7 @@ class MachineList:
 
 def _machine_key(machine: MachineState) -> str:
     """Return a key that changes with what is shown."""
-    shown = machine.name, machine.state, machine.leads, machine.generals, len(machine.soldiers), machine.silent_seconds
+    shown = machine.name, machine.state, machine.leads, machine.runs, len(machine.soldiers), machine.silent_seconds
     return " ".join(map(str, shown))
 
 
