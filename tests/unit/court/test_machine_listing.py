@@ -88,3 +88,12 @@ def test_a_general_of_a_machine_that_stands_by_is_run_by_nobody() -> None:
 def test_the_list_names_generals_where_they_run() -> None:
     shown = {one.name: machine_row(one)[3] for one in court("seat", leader="spare")}
     assert shown == {"seat": "-", "spare": "-", "builder": "gen-other"}
+
+
+@pytest.mark.parametrize("here", ["seat", "spare", "builder"])
+def test_a_machine_without_its_database_says_nothing_of_the_others(here: str) -> None:
+    machines = court(here, silent=120.0)
+    (problem,) = machine_problems(machines)
+    assert problem.what == f"machine {here}"
+    assert problem.why.startswith("it has not reached the database for a minute or longer")
+    assert not list(homeless_generals(machines, [GENERAL]))

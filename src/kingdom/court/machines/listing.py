@@ -170,6 +170,12 @@ def _last_read(home: Home, now: float) -> Iterator[Machine]:
 
 def machine_problems(machines: Iterable[MachineState]) -> Iterator[CourtProblem]:
     """Yield a leader that is gone, other machines that are gone without leaving, and those whose clock is wrong."""
+    machines = [*machines]
+    if (own := _cut_off(machines)) is not None:
+        if own.state == "silent":  # a court that was stopped says so
+            why = "it has not reached the database for a minute or longer: what the other machines do is not known here"
+            yield CourtProblem(f"machine {own.name}", why)
+        return
     for machine in machines:
         skew = machine.clock_skew_seconds
         if machine.state == "active" and abs(skew) > _MAX_SKEW_SECONDS:
@@ -195,8 +201,8 @@ def machine_problems(machines: Iterable[MachineState]) -> Iterator[CourtProblem]
 
 def homeless_generals(machines: Sequence[MachineState], generals: Iterable[Manifest]) -> Iterator[CourtProblem]:
     """Yield the generals that no machine runs, so that their tasks wait for ever."""
-    if not machines or any(one.here and one.state in ("silent", "stopped") for one in machines):
-        return  # this machine does not know
+    if not machines or _cut_off(machines) is not None:
+        return
     running = {name for machine in machines if machine.state == "active" for name in machine.runs}
     leader = next((one.name for one in machines if one.leads and one.state == "active"), None)
     for general in generals:
@@ -214,6 +220,11 @@ def homeless_generals(machines: Sequence[MachineState], generals: Iterable[Manif
         yield CourtProblem(
             f"general {general.name}", f"no machine runs it{stands}, so its tasks wait: {', '.join(ways)}"
         )
+
+
+def _cut_off(machines: Iterable[MachineState]) -> MachineState | None:
+    """Return this machine if it has not read the others for so long that their silence says nothing."""
+    return next((one for one in machines if one.here and one.state in ("silent", "stopped")), None)
 
 
 def _shown_state(machine: Machine) -> str:
