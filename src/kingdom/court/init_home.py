@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
-from urllib.parse import urlsplit
 
 from kingdom.base.files import write_atomic
 from kingdom.bus.urls import redact_url
@@ -53,6 +52,7 @@ _FILES: Final = {
     "config/trust.yaml": "trust.yaml",
     ".gitignore": "gitignore",
 }
+_PASSWORD: Final = re.compile(r"[a-z]+://[^@?]*:[^@?]+@")  # in a URL
 _IGNORED_NAMES: Final = {".git"}  # a folder with only these counts as empty
 
 
@@ -86,9 +86,9 @@ class SharedQueues:
         url = self.url if self.url is not None else os.environ.get(self.url_env or "", "")
         if not url:
             raise CannotInitHome(f"the environment variable {self.url_env} is not set: set it to the database's URL")
-        if urlsplit(url).scheme not in ("postgresql", "postgres"):
+        if url.partition(":")[0] not in ("postgresql", "postgres"):
             raise CannotInitHome(f"{redact_url(url)} is not a PostgreSQL: postgresql://host/database")
-        if self.url is not None and urlsplit(url).password:
+        if self.url is not None and _PASSWORD.match(url):
             raise CannotInitHome(
                 "a password does not belong in a file: put the URL into an environment variable, "
                 "such as KINGDOM_DATABASE, and name it with --database-env"

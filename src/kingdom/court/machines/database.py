@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
-from kingdom.bus.errors import TransportUnavailable
+from kingdom.bus.errors import InvalidOption, NotPermitted, TransportUnavailable
 from kingdom.bus.transports.postgresql import split_url
 from kingdom.bus.urls import redact_url
 
@@ -26,12 +26,14 @@ _LOST: Final = (
     asyncpg.InternalClientError,  # of a connection that was lost in the middle of something
 )
 _SETUP_LOCK: Final = 0x6D616368696E65  # "machine", of an advisory lock
+_HAS_SCHEMA: Final = "SELECT 1 FROM pg_namespace WHERE nspname = $1"
 
 
 class CourtDatabase:
     """Gives out connections: a new one for each use, or one that is kept (``keep``) and used by one caller at a time.
 
-    Errors of the connection are raised as :class:`~kingdom.bus.errors.TransportUnavailable`.
+    Errors of the connection are raised as :class:`~kingdom.bus.errors.TransportUnavailable`, those of its settings as
+    :class:`~kingdom.bus.errors.InvalidOption`, that a right is missing as :class:`~kingdom.bus.errors.NotPermitted`.
     """
 
     def __init__(self, url: str, *, keep: bool = False) -> None:
@@ -73,11 +75,23 @@ class CourtDatabase:
             yield connection
 
     async def create_tables(self, statements: str) -> None:
-        """Run statements that create what is missing. Several machines may do it at once."""
+        """Run statements that create what is missing, the schema too. Several machines may do it at once.
+
+        Raises :class:`~kingdom.bus.errors.NotPermitted` when the role may create nothing there.
+        """
         async with self.transaction() as connection:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _SETUP_LOCK)
             await connection.execute("SELECT 1 FROM pg_catalog.pg_class LIMIT 1")  # or CREATE would not see the others'
-            await connection.execute(statements)
+            try:
+                # IF NOT EXISTS would ask for the right to create schemas, also when it exists.
+                if self._schema and not await connection.fetchval(_HAS_SCHEMA, self._schema):
+                    await connection.execute(f"CREATE SCHEMA {_quoted(self._schema)}")
+                await connection.execute(statements)
+            except asyncpg.InsufficientPrivilegeError as error:
+                raise NotPermitted(
+                    f"{redact_url(self._url)}: {error}: give its role the database "
+                    "(ALTER DATABASE … OWNER TO …), or a schema of its own and name that in the URL (?schema=NAME)"
+                ) from None
 
     async def close(self) -> None:
         """Close the connection that is kept."""
@@ -90,7 +104,7 @@ class CourtDatabase:
         idle = str(round(_IDLE_SECONDS * 1000))
         settings = {"application_name": "kingdom machines", "idle_in_transaction_session_timeout": idle}
         if self._schema:
-            settings["search_path"] = self._schema
+            settings["search_path"] = _quoted(self._schema)
         try:
             return await asyncpg.connect(
                 self._dsn,
@@ -101,8 +115,14 @@ class CourtDatabase:
             )
         except asyncpg.InvalidAuthorizationSpecificationError as error:
             raise TransportUnavailable(
-                f"{redact_url(self._url)} refuses this machine: {error}. It was removed from the court, or its "
-                "password was changed: kingdom machines add, on the machine that leads, gives it a new one"
+                f"{redact_url(self._url)} refuses the role: {error}. Check user and password; if they are those of "
+                "kingdom machines add, the machine was removed or has a newer password: run that command again"
+            ) from None
+        except asyncpg.exceptions.ClientConfigurationError as error:
+            raise InvalidOption(f"{redact_url(self._url)}: {error}") from None
+        except TimeoutError:
+            raise TransportUnavailable(
+                f"cannot connect to {redact_url(self._url)}: no answer in {_CONNECT_SECONDS:.0f} s"
             ) from None
         except (OSError, asyncpg.PostgresError) as error:
             raise TransportUnavailable(f"cannot connect to {redact_url(self._url)}: {error}") from None
@@ -113,6 +133,12 @@ class CourtDatabase:
             yield
         except _LOST as error:
             raise TransportUnavailable(f"lost the connection to {redact_url(self._url)}: {error}") from None
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise NotPermitted(f"{redact_url(self._url)}: {error}: its role lacks this right") from error
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 async def _close(connection: Any) -> None:

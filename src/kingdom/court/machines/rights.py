@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import asyncpg
 
+from kingdom.bus import NotPermitted
 from kingdom.court.errors import MachineRefused
 from kingdom.court.machines.database import CourtDatabase
 from kingdom.court.machines.exchange import declare_exchange
@@ -106,10 +107,10 @@ class Rights:
                     await connection.execute(statement)
         except asyncpg.UndefinedObjectError:
             raise MachineRefused(f"the database has no role {role!r}: create it first, with a login") from None
-        except asyncpg.InsufficientPrivilegeError as error:
+        except NotPermitted as error:
             raise MachineRefused(
-                f"the court's role may not create a role for {machine} ({error}): give it CREATEROLE, or let an "
-                f"administrator create one with a login, and run kingdom machines add {machine} --role ITS_NAME"
+                f"the court's role may not create a role for {machine} ({error.__cause__}): give it CREATEROLE, or "
+                f"let an administrator create one with a login, and run kingdom machines add {machine} --role ITS_NAME"
             ) from None
         return None if role is not None else url_of_role(self._url, name, password)
 
