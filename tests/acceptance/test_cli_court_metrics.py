@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import time
 import urllib.request
@@ -71,4 +72,33 @@ def test_the_unit_starts_and_stops_this_court(home: Home) -> None:
     assert f" up --home {home.root}\n" in unit
     assert f" down --home {home.root}\n" in unit
     assert "WantedBy=default.target" in unit
-    assert "WantedBy=multi-user.target" in kingdom_json("service", "--system", "--home", str(home.root))["unit"]
+    assert "User=" not in unit
+    assert f"\n# EnvironmentFile={home.root}/.env\n" in unit
+    unit = kingdom_json("service", "--system", "--home", str(home.root))["unit"]
+    assert "WantedBy=multi-user.target" in unit
+    assert f"\nUser={home.root.owner()}\n" in unit
+
+
+def test_the_unit_of_a_court_in_a_database_has_the_variable_with_its_url(home: Home) -> None:
+    (home.config / "machine.yaml").write_text("{name: seat, database_env: COURT_DATABASE}\n")
+    unit = kingdom_json("service", "--home", str(home.root))["unit"]
+    assert f"with COURT_DATABASE=postgresql://…\nEnvironmentFile={home.root}/.env\n" in unit
+    done = kingdom("doctor", "--home", str(home.root))
+    assert done.returncode == 1
+    assert (
+        "config/machine.yaml: database_env names COURT_DATABASE, but that environment variable is not set"
+        in done.stdout
+    )
+    assert "EnvironmentFile= in a systemd unit" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("folder", ["court", "my court", "50% court"])
+def test_systemd_accepts_the_unit(tmp_path: Path, folder: str) -> None:
+    kingdom("init", str(tmp_path / folder), "--yes")
+    unit = kingdom_json("service", "--system", "--home", str(tmp_path / folder))["unit"]
+    (tmp_path / "kingdom.service").write_text(unit.replace("# Env", "Env"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", tmp_path / "kingdom.service"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "kingdom.service" in done.stderr) == (0, False), done.stderr

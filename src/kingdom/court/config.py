@@ -30,7 +30,7 @@ from kingdom.base.forms import form
 from kingdom.base.yamlfile import YamlProblem, load_yaml
 from kingdom.court.config_parts import ConfigSection, EnvName, ShortFormSection
 from kingdom.court.config_web import WebSection
-from kingdom.court.errors import CourtError, InvalidConfig
+from kingdom.court.errors import CourtError, InvalidConfig, UnsetVariable
 from kingdom.court.home import MARKER
 from kingdom.gitops.commits import CommitAuthor
 from kingdom.gitops.credentials import check_host
@@ -379,15 +379,22 @@ class SystemConfig(ConfigSection):
             return own.database, own.database_env
         return self.queue.transport, self.queue.transport_env
 
+    @property
+    def queue_variable(self) -> str | None:
+        """The environment variable that holds the URL of the queues, if one does."""
+        return self._queue_place()[1]
+
     def queue_url(self, home: Home) -> str:
-        """Return the URL of the queues. Raises :class:`InvalidConfig` when ``transport_env`` is not set."""
+        """Return the URL of the queues. Raises :class:`UnsetVariable` when the variable that holds it is not set."""
         url, variable = self._queue_place()
         if variable is None:
             return url or home.queue_url
         if named := os.environ.get(variable):
             return named
-        raise InvalidConfig(
-            f"{home.root / MARKER}: queue.transport_env names {variable}, "
+        of_machine = self.machine is not None and self.machine.database_env is not None
+        file, key = (MACHINE_FILE, "database_env") if of_machine else (Path(MARKER).name, "queue.transport_env")
+        raise UnsetVariable(
+            f"{home.config / file}: {key} names {variable}, "
             "but that environment variable is not set: set it to the URL of the database"
         )
 

@@ -20,7 +20,7 @@ from kingdom.court.config import load_system
 from kingdom.court.environment import unread_env_file
 from kingdom.court.envoy.config import ENVOY_FILE as ENVOY
 from kingdom.court.envoy.config import load_envoy, slack_tokens
-from kingdom.court.errors import CourtError, InvalidConfig
+from kingdom.court.errors import CourtError, InvalidConfig, UnsetVariable
 from kingdom.court.loop import Services
 from kingdom.court.machines.capacity import runs_here
 from kingdom.court.packages.installed import load_generals
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 
 _FIX_LINE_HINT: Final = "fix that line"
+_SET_VARIABLE_HINT: Final = "export it here and where kingdom up is started; EnvironmentFile= in a systemd unit"
 
 
 def check_config_files(home: Home, environment: Mapping[str, str] | None = None) -> list[Check]:
@@ -153,6 +154,8 @@ async def run_checks(home: Home, clock: Callable[[], float]) -> list[Check]:
     try:
         system = load_system(home)
         url = system.queue_url(home)
+    except UnsetVariable as error:
+        return [*checks, Check("config", "error", str(error), _SET_VARIABLE_HINT)]
     except CourtError as error:
         return checks + [Check("config", "error", problem, _FIX_LINE_HINT) for problem in str(error).split("\n")]
     checks.append(Check("config", "ok", "config/system.yaml is valid"))

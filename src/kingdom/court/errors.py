@@ -57,6 +57,10 @@ class InvalidConfig(CourtError):
     code = "INVALID_CONFIG"
 
 
+class UnsetVariable(InvalidConfig):
+    """An environment variable that the configuration names is not set."""
+
+
 class InvalidPackage(CourtError):
     """A general that cannot be installed, loaded or removed."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from kingdom.base.yamlfile import load_yaml
 from kingdom.court.config import SystemConfig, check_timezone, load_system
-from kingdom.court.errors import InvalidConfig
+from kingdom.court.errors import InvalidConfig, UnsetVariable
 from kingdom.court.home import Home
 from kingdom.court.init_home import TEMPLATES_DIR, local_timezone
 
@@ -131,6 +131,19 @@ def test_the_queue_url_comes_from_the_variable_that_is_named(home: Home, monkeyp
         config.queue_url(home)
     monkeypatch.setenv("MY_QUEUE", "postgresql://me:secret@db/kingdom")
     assert config.queue_url(home) == "postgresql://me:secret@db/kingdom"
+
+
+def test_a_variable_that_is_not_set_is_named_with_the_file_that_names_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MY_QUEUE", raising=False)
+    config = load_system(written(home, "queue: {transport_env: MY_QUEUE}\n"))
+    with pytest.raises(UnsetVariable, match=r"config/system\.yaml: queue\.transport_env names MY_QUEUE"):
+        config.queue_url(home)
+    (home.config / "machine.yaml").write_text("{name: seat, database_env: MY_DATABASE}\n")
+    config = load_system(home)
+    with pytest.raises(UnsetVariable, match=r"config/machine\.yaml: database_env names MY_DATABASE"):
+        config.queue_url(home)
 
 
 def test_a_queue_has_one_url_only(home: Home) -> None:

@@ -32,11 +32,11 @@ Wants=network-online.target
 
 [Service]
 Type=exec
-ExecStart={program} up --home {home}
-ExecStop={program} down --home {home}
+{user}ExecStart={program} up --home {quoted}
+ExecStop={program} down --home {quoted}
 WorkingDirectory={home}
-Environment=PATH={path}
-# EnvironmentFile={home}/.env
+Environment="PATH={path}"
+{variables}EnvironmentFile={home}/.env
 KillMode=process
 Restart=on-failure
 RestartSec=5
@@ -277,19 +277,51 @@ def service(system: bool, home: Path | None, json: bool) -> None:
     """Print a systemd unit that keeps the court running.
 
     Save it as ~/.config/systemd/user/kingdom.service, then: systemctl --user enable --now kingdom
+
+    With --system, as /etc/systemd/system/kingdom.service: the court runs as the owner of its home.
     """
-    court = find_home(home)
-    program = shutil.which("kingdom") or f"{sys.executable} -m kingdom"
-    target = "multi-user.target" if system else "default.target"
-    root = _quote_for_systemd(str(court.root))
-    unit = _SYSTEMD_UNIT.format(home=root, program=program, path=os.environ.get("PATH", os.defpath), target=target)
+    court, found = find_home(home), shutil.which("kingdom")
+    unit = _SYSTEMD_UNIT.format(
+        home=_for_systemd(str(court.root)),
+        quoted=_quoted_for_systemd(str(court.root)),
+        program=f"{_quoted_for_systemd(sys.executable)} -m kingdom" if found is None else _quoted_for_systemd(found),
+        path=_for_systemd(os.environ.get("PATH", os.defpath)),
+        user=_user(court) if system else "",
+        variables=_variables(court),
+        target="multi-user.target" if system else "default.target",
+    )
     if json:
         output.print_json({"unit": unit})
     else:
         output.say(unit.rstrip())
 
 
-def _quote_for_systemd(path: str) -> str:
-    """Double percent signs, which systemd expands otherwise, and quote a path with spaces."""
-    doubled = path.replace("%", "%%")
+def _user(court: Home) -> str:
+    """Return the line that names the owner of the home: without it, systemd runs the court as root."""
+    try:
+        return f"User={court.root.owner()}\n"
+    except KeyError:  # the owner has no name on this machine
+        return f"User={court.root.stat().st_uid}\n"
+
+
+def _variables(court: Home) -> str:
+    """Return what precedes EnvironmentFile=: a comment sign, unless the court needs a variable."""
+    from kingdom.court.config import load_system
+    from kingdom.court.errors import CourtError
+
+    try:
+        needed = load_system(court).queue_variable
+    except CourtError:  # kingdom up says what is wrong
+        needed = None
+    return "# " if needed is None else f"# A file that only you can read (chmod 600), with {needed}=postgresql://…\n"
+
+
+def _for_systemd(text: str) -> str:
+    """Double percent signs, which systemd expands otherwise."""
+    return text.replace("%", "%%")
+
+
+def _quoted_for_systemd(path: str) -> str:
+    """Quote a path with spaces in a command. Settings with one path, such as WorkingDirectory=, take no quotes."""
+    doubled = _for_systemd(path)
     return f'"{doubled}"' if any(character.isspace() for character in doubled) else doubled
