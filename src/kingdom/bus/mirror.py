@@ -138,7 +138,8 @@ class Mirror:
             try:
                 self.mirrored += len(await self._publish(records))
             except (TransportUnavailable, StorageFull) as error:
-                log.warning("%s cannot be written, trying again: %s", self._stream, error)
+                if not failures:
+                    log.warning("%s cannot be written, trying again: %s", self._stream, error)
                 pause = backoff(failures, 0.2, _MAX_PAUSE_SECONDS, jitter=0.2)
                 failures += 1
                 with contextlib.suppress(TimeoutError):
@@ -146,6 +147,8 @@ class Mirror:
                         await self._stopping.wait()
                     return False
             else:
+                if failures:
+                    log.warning("%s can be written again after %d failed tries", self._stream, failures)
                 return True
 
     async def _publish(self, records: Sequence[MirroredRecord]) -> list[str]:

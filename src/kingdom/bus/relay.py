@@ -207,13 +207,16 @@ class _StreamRelay:
                 self._woken.clear()
                 try:
                     more = await self._pass()
-                    failures = 0
                 except (TransportUnavailable, StorageFull) as error:
-                    log.warning("%s is not relayed for now: %s", self._stream, error)
+                    if not failures:
+                        log.warning("%s is not relayed for now: %s", self._stream, error)
                     pause = backoff(failures, _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, jitter=0.2)
                     failures += 1
                     await _first_of(self._settings.stopping, timeout=pause)
                     continue
+                if failures:
+                    log.warning("%s is relayed again after %d failed tries", self._stream, failures)
+                    failures = 0
                 if not more:
                     if once:
                         return

@@ -19,6 +19,7 @@ from kingdom.bus.transports.kafka import KafkaTransport
 from kingdom.cli import app
 from tests.support import mirror_victim
 from tests.support.forking import fate
+from tests.support.kafka import KafkaBroker
 
 pytestmark = pytest.mark.kafka
 
@@ -220,3 +221,43 @@ async def test_the_command_mirrors_and_says_how_many(
     arguments = ["bus", "mirror", "--from", kafka_url, "--topics", topic.name, "--to", target.url, "--stream", "theirs"]
     assert await asyncio.to_thread(app.run, [*arguments, "--group", topic.name, "--once"]) == 0
     assert capsys.readouterr().out == "1 event published in theirs\n"
+
+
+async def test_an_outage_is_told_when_it_begins_and_when_it_is_over(
+    tmp_path: Path, target: EventBus, postgres_bus: EventBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a mirror that waits for records, and by a relay that has some to send."""
+
+    async def told(text: str) -> None:
+        while not any(text in record.getMessage() for record in caplog.records):
+            await asyncio.sleep(0.05)
+
+    with KafkaBroker(tmp_path / "broker") as broker:
+        async with connect(broker.url("shop"), connect_timeout=2) as kafka:
+            await kafka.setup()
+            topic = await Topic(kafka, "theirs").create()
+            topic.write(b"1")
+            await topic.flush()
+            mirror = Mirror(kafka, [topic.name], target, "theirs", signals=False)
+            relay = Relay(postgres_bus, kafka, ["ours"], signals=False)
+            async with asyncio.timeout(100), asyncio.TaskGroup() as group:
+                for one in (mirror, relay):
+                    group.create_task(one.run())
+                while not mirror.mirrored:
+                    await asyncio.sleep(0.05)
+                broker.kill()
+                await postgres_bus.publish("ours", Envelope(type="Placed"))
+                await told(f"{topic.name} is not mirrored until the brokers answer")
+                await told("ours is not relayed for now")
+                broker.start()
+                await told(f"{topic.name} is mirrored again")
+                await told("ours is relayed again after")
+                topic.write(b"2")
+                await topic.flush()
+                while mirror.mirrored < 2:
+                    await asyncio.sleep(0.05)
+                mirror.stop()
+                relay.stop()
+    outages = [one.getMessage() for one in caplog.records if one.name.startswith("kingdom.bus") and one.levelno >= 30]
+    assert len([one for one in outages if "mirrored" in one]) == 2, outages
+    assert len([one for one in outages if "relayed" in one]) == 2, outages

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ _LOST: Final = (
     KafkaError._ASSIGNMENT_LOST,
     KafkaError._NO_OFFSET,
 )
+_WATCH_SECONDS: Final = 5.0  # without a record, after which it is found out whether the brokers are there
 _PERMANENT: Final = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -51,12 +53,15 @@ class GroupFollower:
         self._topics = list(topics)
         self._group = group
         self._consumer: Any = None
+        self._heard_at = time.monotonic()  # when the last record came
+        self._watching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         missing = set(self._topics) - await self._clients.topics()
         if missing:
             raise BusError(f"kafka: there is no topic {', '.join(sorted(missing))} at {self._clients.settings.servers}")
         await self._in_thread(self._subscribe)
+        self._watching = asyncio.create_task(self._watch(), name="kingdom-mirror-watch")
 
     def _subscribe(self) -> None:
         config = {
@@ -79,6 +84,8 @@ class GroupFollower:
     def _read_now(self, limit: int, seconds: float) -> TopicRead:
         found: list[MirroredRecord] = []
         first = self._consumer.poll(seconds)
+        if first is not None:
+            self._heard_at = time.monotonic()
         for message in (
             [] if first is None else [first, *self._consumer.consume(limit - 1, 0)] if limit > 1 else [first]
         ):
@@ -97,6 +104,27 @@ class GroupFollower:
         assigned = {(item.topic, item.partition) for item in self._consumer.assignment()}
         return TopicRead(found, bool(assigned) and assigned <= self._ended)
 
+    async def _watch(self) -> None:
+        """Log once when the brokers are away, and once when they are back.
+
+        librdkafka connects again by itself: a poll says nothing of it, and a commit waits.
+        """
+        topics, away = ", ".join(self._topics), False
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            if not away and time.monotonic() - self._heard_at < _WATCH_SECONDS:
+                continue
+            try:
+                await self._clients.topics()
+            except BusError as error:
+                if not away:
+                    log.warning("%s is not mirrored until the brokers answer: %s", topics, error)
+                away = True
+            else:
+                if away:
+                    log.warning("%s is mirrored again", topics)
+                away = False
+
     async def commit(self) -> None:
         await self._in_thread(self._commit)
 
@@ -112,6 +140,9 @@ class GroupFollower:
             log.log(10 if code in _LOST else 30, "offsets were not committed: %s", error.args[0].str())
 
     async def close(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
         if self._consumer is not None:
             await self._in_thread(self._consumer.close)
         self._executor.shutdown(wait=False)
