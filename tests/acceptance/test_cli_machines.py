@@ -183,5 +183,5 @@ def test_a_machine_joins_with_a_role_of_its_own_and_is_shut_out(
             assert "cannot connect to" in builder.run("status").stdout
         done = builder.run("machines", "ls")
         assert done.returncode == 1
-        assert "It was removed from the court, or its password was changed" in done.stderr
+        assert "if they are those of kingdom machines add, the machine was removed" in done.stderr
         assert url.partition("//")[2].partition("@")[0] not in done.stderr

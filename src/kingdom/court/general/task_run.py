@@ -328,9 +328,8 @@ class TaskRun:
         if opened is not None:
             landed = LandedTask(opened.branch, 0, opened.url)
             result = result.model_copy(update=landed_fields(landed, self._task_context, result.links))
-        if reason.status == "skipped":  # people see there what it says
-            return result
-        return await post_reply(self._context, self._task_context, result, document)
+        skipped = reason.status == "skipped"  # people see there what it says
+        return result if skipped else await post_reply(self._context, self._task_context, result, document)
 
     async def _land(self, result: Result, outcome: Outcome) -> Result:
         context, task_context, plan = self._context, self._task_context, self._context.manifest.land
