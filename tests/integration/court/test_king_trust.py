@@ -68,13 +68,14 @@ async def test_each_gets_the_general_and_the_tools_of_their_tier(realm: Realm) -
 
 async def test_who_is_refused_is_told_in_the_journal_the_trace_and_the_status(realm: Realm) -> None:
     rule(realm)
-    realm.install("gen-pr")
+    realm.install("gen-pr", subscribes=["github.pr.*", "jira.ticket.assigned"])
     pest = await realm.event(1, repo="acme/shop", payload={**STRANGER, "actor": "pest"})
     visitor = await realm.event(2, repo="acme/shop", payload=STRANGER)
-    jira = await realm.event(3, "jira.ticket.created", payload={"author_id": "a1"})
+    jira = await realm.event(3, "jira.ticket.assigned", payload={"author_id": "a1"})
+    unheard = await realm.event(4, "jira.ticket.created", payload={"author_id": "a1"})
     await reigning(realm)
     assert realm.tasks() == []
-    assert [realm.where(one) for one in (pest, visitor, jira)] == [("completed", "completed")] * 3
+    assert [realm.where(one) for one in (pest, visitor, jira, unheard)] == [("completed", "completed")] * 4
     reasons = {data["event_id"]: data["reason"] for kind, data in realm.journal() if kind == "event.discarded"}
     assert reasons[pest] == "github user pest is refused (config/trust.yaml: rule 2)"
     assert reasons[visitor].endswith("is of the tier 'visitor' (config/trust.yaml), which may not use gen-pr")
@@ -83,6 +84,7 @@ async def test_who_is_refused_is_told_in_the_journal_the_trace_and_the_status(re
     assert any(reasons[pest] in line.what for line in await read_history(services, pest))
     told = {problem.what: problem.why for problem in read_overview_without_queues(realm.home, realm.clock()).problems}
     assert told[visitor] == f"refused: {reasons[visitor]}"
+    assert (reasons[unheard], unheard in told) == ("no general subscribes to it", False)
 
 
 async def test_a_change_of_the_file_holds_at_once_also_for_those_who_wait(realm: Realm) -> None:

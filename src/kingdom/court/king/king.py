@@ -44,6 +44,7 @@ from kingdom.court.king.write_ahead_log import LOG_FILE, Applier, Commands, Writ
 from kingdom.court.loop import on_changes
 from kingdom.court.models import DETECTED_BY, timestamp
 from kingdom.court.packages.installed import Generals
+from kingdom.court.patterns import NOBODY_SUBSCRIBES
 from kingdom.court.queues import EVENTS, recall_held
 from kingdom.court.trust.policy import TrustFile
 from kingdom.journal import JournalError
@@ -305,8 +306,9 @@ class King:
         decision = state.trust.judge(pending.people)
         if decision.waits:
             raise NotAdmitted(decision.reason)
-        if decision.refused:
-            return discard_event(state, pending, decision.reason), None
+        if decision.refused:  # of what no general takes, nobody needs to know who may not ask for it
+            unheard = pending.command is None and self._routing.why_not(pending.routed) == NOBODY_SUBSCRIBES
+            return discard_event(state, pending, NOBODY_SUBSCRIBES if unheard else decision.reason), None
         if pending.command == "answer":
             return await decide_answer(state, pending)
         if pending.command == "retry":
