@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import logging
 import random
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
@@ -29,6 +30,7 @@ Handler = Callable[[Envelope], Awaitable[object] | object]
 H = TypeVar("H", bound=Callable[..., object])
 
 ANY = "*"
+log = logging.getLogger("kingdom.bus.worker")
 current_delivery_var: contextvars.ContextVar[Delivery | None] = contextvars.ContextVar("kingdom_delivery", default=None)
 
 
@@ -133,8 +135,23 @@ def classify_failure(error: BaseException, hook: Classifier | None = None) -> Ha
     status = http_status(error)
     code = f"HTTP_{status}" if status else type(error).__name__
     message = str(error) or type(error).__name__
-    fate = (hook and hook(error)) or ("dead" if is_permanent(error) else "retry")
+    fate = _classified(error, hook) or ("dead" if is_permanent(error) else "retry")
     return HandlerFailure(fate, code, message, retry_after(error) if fate == "retry" else None)
+
+
+def _classified(error: BaseException, hook: Classifier | None) -> FailureAction | None:
+    """Ask the caller's function. A mistake in it must not end the worker, which would leave the event unsettled."""
+    if hook is None:
+        return None
+    try:
+        fate = hook(error)
+    except Exception:
+        log.exception("the function classify= failed: the event is handled as without it")
+        return None
+    if fate in ("retry", "dead", None):
+        return fate
+    log.error("the function classify= returned %r, not 'retry', 'dead' or None: handled as None", fate)
+    return None
 
 
 def is_permanent(error: BaseException) -> bool:

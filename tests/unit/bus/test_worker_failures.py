@@ -80,6 +80,19 @@ async def test_the_classify_hook_decides_first(bus: EventBus) -> None:
     assert (record.status, record.error_code) == ("DEAD", "RuntimeError")
 
 
+def _broken(error: BaseException) -> Any:
+    raise KeyError("status")
+
+
+@pytest.mark.parametrize("hook", [_broken, lambda error: "Dead"])
+async def test_a_mistake_in_the_classify_hook_leaves_the_default(
+    bus: EventBus, hook: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    record = await handled(bus, raising(RuntimeError("not now")), classify=hook)
+    assert (record.status, record.error_code) == ("PENDING", "RuntimeError")
+    assert "the function classify=" in caplog.text
+
+
 async def test_the_last_attempt_decides(bus: EventBus) -> None:
     await handled(bus, raising(RuntimeError("once is enough")), retry=RetryPolicy(max_attempts=1))
     assert (await only_letter(bus)).error_message == "once is enough"
