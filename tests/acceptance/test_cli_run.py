@@ -246,6 +246,27 @@ def test_ctrl_c_only_stops_watching_where_an_engine_runs(shop: Shop) -> None:
         shop.kingdom("workflow", "pause", "add-a-json-flag-to-ls")
 
 
+def test_the_first_of_two_terminals_shows_its_result_before_it_waits_for_the_other(shop: Shop) -> None:
+    with begun("run", TEXT, "--land", "checkout", *shop.scripted(HALF)) as first:
+        line_with(first, "I begin.")
+        with begun("run", "Wait for long", *shop.scripted(HALF)) as second:
+            line_with(second, "I begin.")
+            shop.kingdom("workflow", "pause", "add-a-json-flag-to-ls")
+            line_with(first, "PAUSED (1 file changed")
+            line_with(first, "kingdom workflow resume add-a-json-flag-to-ls continues")
+            line_with(first, "this engine also runs wait-for-long: Ctrl-C ends the wait and leaves it to the next")
+            shop.scripted()
+            assert "WorkflowCompleted" in shop.kingdom("workflow", "resume", "add-a-json-flag-to-ls")
+            first.send_signal(signal.SIGINT)
+            rest, _ = first.communicate(timeout=60)
+            assert first.returncode == 0
+            assert "PAUSED" not in rest, "the result is shown again only if there is a new one"
+            assert "COMPLETED (2 files changed" in rest
+            assert "1 commit on the branch kingdom/add-a-json-flag-to-ls in" in rest
+            line_with(second, "this process is the engine now")
+            assert shop.show("wait-for-long")["status"] == "RUNNING"
+
+
 @pytest.mark.walk
 def test_the_same_holds_on_postgresql(shop: Shop, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KINGDOM_WORKFLOW_STORE", postgres_url)

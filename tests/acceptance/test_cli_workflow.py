@@ -492,7 +492,7 @@ def test_a_command_that_waits_becomes_the_engine_when_the_engine_goes(desk: Desk
     line_with(waiting, "this process is the engine now")
     line_with(waiting, "WorkflowCompleted")
     if number == signal.SIGKILL:  # the first was not paused, and this process stays its engine
-        line_with(waiting, f"this engine also runs {first}")
+        line_with(waiting, "this engine also runs small: Ctrl-C ends the wait and leaves it to the next engine")
     else:
         assert waiting.wait(timeout=60) == 0
     assert desk.show(second)["status"] == "COMPLETED"
@@ -535,7 +535,8 @@ def test_an_engine_in_the_foreground_takes_what_others_give_it_and_stays_for_it(
     line_with(process, "I begin.")
     desk.run("workflow", "start", other, "--detach")
     desk.run("workflow", "pause", workflow)
-    line_with(process, f"this engine also runs {other}")
+    line_with(process, "kingdom workflow resume")
+    line_with(process, "this engine also runs small-2")
     desk.run("workflow", "cancel", other, "--yes")
     process.communicate(timeout=60)
     assert process.returncode == 0

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.resources import Git
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.home import WorkflowHome
+    from kingdom.workflow.overview import WorkflowOverview
 
 # What a request needs after its first look at the repository, in this order: imported while git looks.
 _NEEDED_NEXT: Final = (
@@ -176,9 +177,15 @@ async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> in
             view.say(f"{engine} works on {source.git.name}{started} (workflow {workflow.name}); Ctrl-C {interrupt}")
         for note in source.notes:
             view.say(note)
+        shown: list[tuple[int, bool]] = []  # the version of the workflow, and whether anything has changed
+
+        async def show_before_waiting(overview: WorkflowOverview) -> None:
+            changed = await RequestResult(place, context, overview, source.git, source.folder, view).show()
+            shown.append((overview.workflow.version, changed))
+
         while True:
             try:
-                code = await run_request(place, context, start, view, lambda _: [])
+                code = await run_request(place, context, start, view, show_before_waiting)
             except asyncio.CancelledError:  # Ctrl-C, and another process is the engine
                 stop = f"kingdom workflow pause {start.word} stops it"
                 view.say(f"it goes on: kingdom workflow watch {start.word} shows it, {stop}")
@@ -191,7 +198,9 @@ async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> in
                 break
             start = CommandRequest(_ANSWER, workflow.id, {"text": answer}, start.word)
         result = RequestResult(place, context, overview, source.git, source.folder, view)
-        if await result.show() and overview.workflow.status == "COMPLETED":
+        known = [changed for version, changed in shown if version == overview.workflow.version]
+        changed = known[0] if known else await result.show()
+        if changed and overview.workflow.status == "COMPLETED":
             await result.land(request.land)
     return code
 

@@ -13,11 +13,12 @@ from kingdom.cli.workflow.view import next_steps
 from kingdom.cli.workflow.watch import exit_code, watch_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from kingdom.cli.workflow.view import WorkflowView
     from kingdom.workflow.commands import SentCommand
     from kingdom.workflow.context import WorkflowContext
+    from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.overview import WorkflowOverview
     from kingdom.workflow.ports import WorkflowStore
@@ -27,6 +28,7 @@ _START_SECONDS: Final = 600.0  # for an engine to start a workflow: it may have 
 _WEB_ENGINE_SECONDS: Final = 5.0  # for a web server to become the engine when no other process is
 _POLL_SECONDS: Final = 0.5  # between two looks at other workflows
 _ENGINE_CHECK_SECONDS: Final = 1.0  # between two looks whether an engine runs
+_MAX_NAMED: Final = 5  # of other workflows
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +113,17 @@ async def run_request(
     context: WorkflowContext,
     request: CommandRequest,
     view: WorkflowView,
-    closing: Callable[[WorkflowOverview], list[str]] = next_steps,
+    show_result: Callable[[WorkflowOverview], Awaitable[None]] | None = None,
 ) -> int:
-    """Run a workflow and show it until it rests; return the exit code. ``closing`` returns the last lines.
+    """Run a workflow and show it until it rests; return the exit code. The last lines say what one can do next.
 
-    Another engine runs it if there is one. When that goes away, this process becomes the engine.
+    Another engine runs it if there is one. When that goes away, this process becomes the engine. With ``show_result``
+    the caller shows the result: it is called if this process stays the engine of other workflows, before it waits.
     """
     from kingdom.workflow.engine import EngineAlreadyRunning
 
-    run = _Run(place, context, request, view, await context.store.last_event_number(request.workflow_id), closing)
+    after = await context.store.last_event_number(request.workflow_id)
+    run = _Run(place, context, request, view, after, show_result)
     while True:
         if not await context.store.engine_running():
             with contextlib.suppress(EngineAlreadyRunning):  # another process became the engine first
@@ -145,12 +149,26 @@ class _Run:
     request: CommandRequest
     view: WorkflowView
     after: int  # the number of the last event shown
-    closing: Callable[[WorkflowOverview], list[str]]
+    show_result: Callable[[WorkflowOverview], Awaitable[None]] | None = None  # None: what one can do next
+    ended: bool = False  # whether it was said what one can do next
     sent: SentCommand | None = None  # the command, if it was sent to another engine
 
     @property
     def store(self) -> WorkflowStore:
         return self.context.store
+
+    async def tell_end(self, overview: WorkflowOverview) -> None:
+        """Show the result, before this process waits for others."""
+        if self.show_result is not None:
+            await self.show_result(overview)
+        self.say_next_steps(overview)
+
+    def say_next_steps(self, overview: WorkflowOverview) -> None:
+        """Say what one can do next, once, unless the caller shows the result."""
+        if self.show_result is None and not self.ended:
+            for line in next_steps(overview):
+                self.view.say(line)
+        self.ended = True
 
 
 async def _run_elsewhere(run: _Run) -> int | None:
@@ -213,7 +231,7 @@ async def _run_here(run: _Run) -> int:
             try:
                 overview = await _show_until_resting(run, started, broken=broken, stop=stop)
                 if not stop.is_set():
-                    await _wait_for_other_workflows(store, broken, stop)
+                    await _wait_for_other_workflows(run, overview, broken, stop)
                 else:
                     with contextlib.suppress(WorkflowError):  # it rests already, or never started
                         await carry["PauseWorkflow"](request.workflow_id)
@@ -274,27 +292,35 @@ async def _show_until_resting(
     return overview
 
 
-async def _wait_for_other_workflows(store: WorkflowStore, broken: asyncio.Task[None], stop: asyncio.Event) -> None:
-    """Stay the engine until the workflows rest that other processes have started on it."""
-    from kingdom.workflow.domain.statuses import WORKFLOW_ACTIVE_STATUSES
-
-    printed = False
-    while not stop.is_set():
-        async with store.reading() as tx:
-            active = await tx.workflows.with_status(*WORKFLOW_ACTIVE_STATUSES)
-        if (holds := store.holds) is not None:  # others have engines of their own
-            active = [workflow for workflow in active if holds.is_mine(workflow.id)]
-        if not active:
-            return
-        if not printed:
-            names = ", ".join(workflow.id for workflow in active[:5])
-            output.say(f"this engine also runs {names}; Ctrl-C leaves them to the next engine")
-            printed = True
+async def _wait_for_other_workflows(
+    run: _Run, overview: WorkflowOverview | None, broken: asyncio.Task[None], stop: asyncio.Event
+) -> None:
+    """Tell how the workflow ended, and stay the engine until those rest that other processes have started on it."""
+    told = False
+    while not stop.is_set() and (active := await _active_workflows(run.store)):
+        if not told:
+            told = True
+            if overview is not None:
+                await run.tell_end(overview)
+            names = ", ".join(workflow.name for workflow in active[:_MAX_NAMED])
+            more = ", …" if len(active) > _MAX_NAMED else ""
+            run.view.say(f"this engine also runs {names}{more}: Ctrl-C ends the wait and leaves it to the next engine")
         if broken.done():
             broken.result()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_POLL_SECONDS):
                 await stop.wait()
+
+
+async def _active_workflows(store: WorkflowStore) -> list[Workflow]:
+    """Return the workflows that need the engine of this process."""
+    from kingdom.workflow.domain.statuses import WORKFLOW_ACTIVE_STATUSES
+
+    async with store.reading() as tx:
+        active = await tx.workflows.with_status(*WORKFLOW_ACTIVE_STATUSES)
+    if (holds := store.holds) is not None:  # others have engines of their own
+        active = [workflow for workflow in active if holds.is_mine(workflow.id)]
+    return active
 
 
 async def _is_active(store: WorkflowStore, request: CommandRequest, *, sent: bool = False) -> bool:
@@ -334,8 +360,7 @@ def stop_signals() -> Iterator[asyncio.Event]:
 def _finish(overview: WorkflowOverview | None, run: _Run) -> int:
     if overview is None:
         return 0
-    for line in run.closing(overview):
-        run.view.say(line)
+    run.say_next_steps(overview)
     return exit_code(overview)
 
 
