@@ -444,7 +444,7 @@ def test_one_goes_back_changes_the_plan_and_goes_on(desk: Desk) -> None:
     shown = desk.show(workflow)
     assert (shown["status"], [work["attempt"] for work in shown["works"]]) == ("COMPLETED", [2, 2])
 
-    assert "add a work" in desk.run("workflow", "resume", workflow, code=1)
+    assert "small --from CHECKPOINT goes back to one" in desk.run("workflow", "resume", workflow, code=1)
     script = {"more/check": [{"say": "Still well."}, {"result": {"summary": "checked"}}]}
     engine = {"name": "scripted", "options": {"script": script}}
     more = {"name": "more", "engine": engine, "tasks": [{"name": "check", "query": "Once more"}]}
@@ -470,7 +470,7 @@ def test_after_a_kill_it_is_started_again_and_goes_on(desk: Desk) -> None:
     assert "RUNNING (no engine)" in listed
     assert "no engine runs: kingdom workflow start" in listed
     refused = desk.run("workflow", "resume", workflow, "--from", "plan", code=1)
-    assert "is RUNNING and cannot become RESUMING" in refused
+    assert "workflow small cannot be resumed: it is at work (RUNNING); kingdom workflow pause small stops it" in refused
     desk.template()
     desk.run("workflow", "start", workflow)
     shown = desk.show(workflow)
@@ -581,8 +581,14 @@ def test_other_processes_hand_over_pause_watch_and_cancel(desk: Desk) -> None:
     assert json.loads(rest.splitlines()[-1])["status"] == "PAUSED"
     refused = desk.json("workflow", "pause", workflow, code=1)
     assert refused["error"]["code"] == "WFL_ILLEGAL_TRANSITION"
+    refused = refused["error"]["message"]
+    assert "small cannot be paused: it has stopped and can go on (PAUSED); kingdom workflow resume small" in refused
     desk.run("workflow", "cancel", workflow, "--yes")
     assert desk.show(workflow)["status"] == "CANCELLED"
+    refused = desk.run("workflow", "resume", workflow, code=1)
+    assert "small cannot be resumed: it is over for good (CANCELLED); kingdom workflow fork small --from" in refused
+    refused = desk.run("workflow", "pause", other, code=1)
+    assert "small-2 cannot be paused: it is done (COMPLETED); kingdom workflow follow-up small-2 TEXT has" in refused
     desk.run("workflow", "rm", workflow, "--yes")
     assert [one["id"] for one in desk.json("workflow", "ls")["workflows"]] == [other]
     engine.send_signal(signal.SIGTERM)
@@ -651,7 +657,9 @@ def test_a_repository_that_is_gone_fails_the_workflow_with_the_reason(desk: Desk
     assert "Traceback" not in said
     assert "--retry continues" in said
     assert "follow-up" not in said, "there is no conversation yet"
-    assert "no work of it has begun: resume it" in desk.run("workflow", "follow-up", workflow, "More", code=1)
+    assert "no work of it has begun: kingdom workflow resume small" in desk.run(
+        "workflow", "follow-up", workflow, "More", code=1
+    )
     (desk.folder / "elsewhere").rename(desk.remote.folder)
     desk.run("workflow", "resume", workflow)
     assert desk.show(workflow)["status"] == "COMPLETED"

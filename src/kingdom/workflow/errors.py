@@ -14,8 +14,9 @@ class IllegalTransition(WorkflowError):
 
     code = "WFL_ILLEGAL_TRANSITION"
 
-    def __init__(self, what: str, item_id: str, current: str, wanted: str) -> None:
-        super().__init__(f"{what} {item_id} is {current} and cannot become {wanted}")
+    def __init__(self, what: str, item_id: str, current: str, wanted: str, text: str | None = None) -> None:
+        """``text`` is the message, if there is one that says more than the statuses."""
+        super().__init__(text or f"{what} {item_id} is {current} and cannot become {wanted}")
         self.what, self.item_id, self.current, self.wanted = what, item_id, current, wanted
 
 

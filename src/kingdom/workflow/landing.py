@@ -33,6 +33,7 @@ from kingdom.workflow.agent_records import WorkflowLedger
 from kingdom.workflow.context import workflow_event
 from kingdom.workflow.domain.events import WorkflowLanded
 from kingdom.workflow.domain.landing import Landing, LandPlan
+from kingdom.workflow.domain.refusals import refusal
 from kingdom.workflow.domain.statuses import WORKFLOW_ACTIVE_STATUSES, WorkTreeStatus
 from kingdom.workflow.errors import HeldElsewhere, WorkflowError
 
@@ -182,7 +183,7 @@ class Lander:
             mine = [tree for tree in trees if tree.work_id is None and tree.status is WorkTreeStatus.READY]
             gits = {tree.git_id: await tx.gits.get(tree.git_id) for tree in mine}
         if workflow.status in WORKFLOW_ACTIVE_STATUSES:
-            raise CannotLand(f"workflow {workflow.name} is {workflow.status}: wait for its end, or pause it first")
+            raise CannotLand(refusal(workflow.name, workflow.status, "cannot be landed before it rests"))
         if not mine:
             why = "it has no repository" if not workflow.git_refs else "its worktrees are not there (yet, or any more)"
             raise CannotLand(f"workflow {workflow.name} has nothing to land: {why}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kingdom.workflow.domain.refusals import refusal
 from kingdom.workflow.errors import NotModifiable
 
 if TYPE_CHECKING:
@@ -57,8 +58,10 @@ async def restore_rescue(
 
     Raises :class:`NotModifiable` while the workflow runs, and when the worktree is gone.
     """
+    if workflow.landing:
+        raise NotModifiable(f"workflow {workflow.name} is being landed: wait for that")
     if workflow.is_active:
-        raise NotModifiable(f"{workflow.name} is {workflow.status}: pause it first")
+        raise NotModifiable(refusal(workflow.name, workflow.status, "cannot get files back before it rests"))
     async with store.reading() as tx:
         trees = await tx.work_trees.of_workflow(workflow.id)
     tree = _tree_of(service, trees, kept)

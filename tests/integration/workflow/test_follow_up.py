@@ -162,11 +162,11 @@ async def test_of_several_works_that_stopped_one_is_named(url: str) -> None:
 async def test_what_cannot_be_followed_up_is_refused_with_what_to_do(url: str) -> None:
     async with house(url, World(silences={"paint"}, asks=Counter(push=1))) as here:
         workflow_id = await created(here.parts, *PLAN)
-        with pytest.raises(NotModifiable, match="is CREATED: start it first"):
+        with pytest.raises(NotModifiable, match=r"not started yet \(CREATED\); kingdom workflow start"):
             await follow_up(here, workflow_id, "More")
         await start_workflow(here.parts, workflow_id)
         await here.engine.idle()
-        with pytest.raises(NotModifiable, match="is RUNNING: pause it first"):
+        with pytest.raises(NotModifiable, match=r"do more now: it is at work \(RUNNING\); kingdom workflow pause"):
             await follow_up(here, workflow_id, "More")
         await pause_workflow(here.parts, workflow_id)
         with pytest.raises(NotModifiable, match="work ship has begun"):
@@ -177,7 +177,7 @@ async def test_what_cannot_be_followed_up_is_refused_with_what_to_do(url: str) -
         with pytest.raises(NotModifiable, match="kingdom workflow answer plan TEXT"):
             await follow_up(here, workflow_id, "More")
         await cancel_workflow(here.parts, workflow_id)
-        with pytest.raises(NotModifiable, match="is CANCELLED: create a new one"):
+        with pytest.raises(NotModifiable, match=r"it is over for good \(CANCELLED\); kingdom workflow fork"):
             await follow_up(here, workflow_id, "More")
 
 

@@ -243,7 +243,7 @@ async def test_what_is_done_or_does_not_go_together_cannot_be_changed(
 async def test_the_plan_of_a_workflow_that_runs_cannot_be_changed(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db", World(silent=True)) as here:
         workflow_id = await started(here, work("a", "a1"))
-        with pytest.raises(NotModifiable, match=r"RUNNING.*pause it first"):
+        with pytest.raises(NotModifiable, match=r"it is at work .RUNNING.; kingdom workflow pause"):
             await modify_workflow(here.parts, workflow_id, [AddWork(work("b", "b1"))])
 
 
@@ -390,7 +390,9 @@ async def test_what_a_fork_does_begins_with_its_first_attempt(tmp_path: Path) ->
 async def test_a_deleted_workflow_leaves_nothing_but_its_events(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db", World(silences={"b1"})) as here:
         workflow_id = await started(here, work("a", REPORTED), work("b", "b1"))
-        with pytest.raises(NotModifiable, match="RUNNING and cannot be deleted now: cancel it first"):
+        with pytest.raises(
+            NotModifiable, match=r"be deleted now: it is at work \(RUNNING\); .*kingdom workflow cancel"
+        ):
             await delete_workflow(here.parts, workflow_id)
         await pause_workflow(here.parts, workflow_id)
         await delete_workflow(here.parts, workflow_id)

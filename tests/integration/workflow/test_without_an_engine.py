@@ -90,5 +90,5 @@ async def test_a_command_for_an_engine_that_has_gone_is_carried_out_here(url: st
             assert (await tx.workflows.get(workflow_id)).status is WorkflowStatus.CANCELLED
         await carry_out_left(bus, sent, handlers)  # it is done
         again = await send_command(bus, "CancelWorkflow", workflow_id)
-        with pytest.raises(CommandRefused, match="is CANCELLED"):
+        with pytest.raises(CommandRefused, match="CANCELLED"):
             await carry_out_left(bus, again, handlers)

@@ -165,7 +165,7 @@ def test_a_workflow_from_beginning_to_end() -> None:
     for step in (whole.prepare, whole.ready, whole.start, whole.pause, whole.resume, whole.resumed, whole.complete):
         step()
     assert whole.is_over
-    with pytest.raises(IllegalTransition, match="workflow wf is COMPLETED and cannot become CANCELLED"):
+    with pytest.raises(IllegalTransition, match="cannot be cancelled: it is done"):
         whole.cancel()
 
 

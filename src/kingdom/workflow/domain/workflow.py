@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from kingdom.workflow.domain.landing import LandPlan
+from kingdom.workflow.domain.refusals import refusal, transition_refusal
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import (
     WORKFLOW_ACTIVE_STATUSES,
@@ -16,7 +17,6 @@ from kingdom.workflow.domain.statuses import (
     WorkflowStatus,
     WorkStatus,
     WorkTreeStatus,
-    check_transition,
 )
 from kingdom.workflow.domain.work import DEFAULT_ENGINE, DEFAULT_RETRIES
 from kingdom.workflow.errors import IllegalTransition, InvalidPlan, NotModifiable
@@ -221,7 +221,7 @@ class Workflow:
     def pause(self, reason: str | None = None) -> None:
         """Stop until a person resumes or cancels it. One that is over cannot be paused."""
         if self.is_over:
-            raise IllegalTransition("workflow", self.id, self.status, WorkflowStatus.PAUSED)
+            raise self._refused(WorkflowStatus.PAUSED)
         self._to(WorkflowStatus.PAUSED)
         self.reason, self.review, self.resuming = reason, None, None
 
@@ -270,8 +270,7 @@ class Workflow:
     def check_modifiable(self) -> None:
         """Raise :class:`NotModifiable` if its plan cannot be changed now."""
         if self.status not in MODIFIABLE_STATUSES:
-            advice = "pause it first" if not self.is_over else "create a new one, or fork a checkpoint"
-            raise NotModifiable(f"workflow {self.id} is {self.status}, its plan cannot be changed now: {advice}")
+            raise NotModifiable(refusal(self.name, self.status, "cannot be changed now"))
 
     def change_git_refs(self, refs: Iterable[GitRef]) -> tuple[list[str], list[str]]:
         """Replace its repositories; return the ids of those added and of those removed."""
@@ -287,8 +286,18 @@ class Workflow:
         after = {ref.mcp_server_id for ref in self.mcp_server_refs}
         return sorted(after - before), sorted(before - after)
 
+    def check_may_become(self, wanted: WorkflowStatus) -> None:
+        """Raise :class:`IllegalTransition` if its status cannot change to this one now."""
+        if wanted not in WORKFLOW_TRANSITIONS[self.status]:
+            raise self._refused(wanted)
+
     def _to(self, wanted: WorkflowStatus) -> None:
-        self.status = check_transition("workflow", self.id, WORKFLOW_TRANSITIONS, self.status, wanted)
+        self.check_may_become(wanted)
+        self.status = wanted
+
+    def _refused(self, wanted: WorkflowStatus) -> IllegalTransition:
+        text = transition_refusal(self.name, self.status, wanted)
+        return IllegalTransition("workflow", self.id, self.status, wanted, text)
 
 
 def is_reopened(workflow: Workflow) -> bool:

@@ -11,6 +11,7 @@ from kingdom.base.text import name_of_text
 from kingdom.workflow.adapters.queries import literal_query
 from kingdom.workflow.context import WorkflowContext
 from kingdom.workflow.domain.plan import AddWork, Change, UpdateWork, continuing
+from kingdom.workflow.domain.refusals import refusal
 from kingdom.workflow.domain.statuses import TaskStatus, WorkflowStatus, WorkStatus
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import ResumePlan, Workflow
@@ -22,13 +23,6 @@ from kingdom.workflow.usecases.workflows import change_plan, modify_workflow
 
 FOLLOW_UP_STATUSES: Final = (WorkflowStatus.PAUSED, WorkflowStatus.FAILED, WorkflowStatus.COMPLETED)
 _FOLLOW_UP: Final = "follow-up"
-_WAIT: Final = "wait until it rests"
-_ADVICE: Final = {
-    WorkflowStatus.CREATED: "start it first",
-    WorkflowStatus.READY: "start it first",
-    WorkflowStatus.RUNNING: "pause it first",
-    WorkflowStatus.CANCELLED: "create a new one, or fork a checkpoint",
-}
 _MERGE_QUERY: Final = """\
 The branch {branch} of the remote has new commits. Merge them: `git merge {commit}`.
 
@@ -105,27 +99,29 @@ def _added_behind(chosen: Work, works: Sequence[Work], wanted: str, query: str) 
 def _chosen_work(workflow: Workflow, works: Sequence[Work], name: str | None) -> Work:
     """Return the Work whose agent goes on; raise :class:`NotModifiable` if none can now."""
     if workflow.status not in FOLLOW_UP_STATUSES:
-        raise NotModifiable(f"workflow {workflow.id} is {workflow.status}: {_ADVICE.get(workflow.status, _WAIT)}")
+        raise NotModifiable(refusal(workflow.name, workflow.status, "cannot do more now"))
     if workflow.resuming is not None and workflow.resuming.mode == "reset":
         raise NotModifiable(
-            f"workflow {workflow.id} could not go back to a checkpoint: resume it first, or go back again"
+            f"workflow {workflow.name} could not go back to a checkpoint: "
+            f"kingdom workflow resume {quote(workflow.name)} tries that again"
         )
     if any(work.status is WorkStatus.WAITING for work in works):
         answer = f"kingdom workflow answer {quote(workflow.name)} TEXT"
         raise NotModifiable(f"an agent of workflow {workflow.name} asks a question: answer it first ({answer})")
     if name is not None and name not in {work.name for work in works}:
-        raise NotFound(f"workflow {workflow.id} has no work {name!r}: {', '.join(work.name for work in works)}")
+        raise NotFound(f"workflow {workflow.name} has no work {name!r}: {', '.join(work.name for work in works)}")
     candidates = [work for work in works if name in (None, work.name)]
     if stopped := [work for work in candidates if _has_stopped(work)]:
         if len(stopped) > 1:
             names = ", ".join(work.name for work in stopped)
-            raise NotModifiable(f"several works of workflow {workflow.id} have stopped ({names}): name one of them")
+            raise NotModifiable(f"several works of workflow {workflow.name} have stopped ({names}): name one of them")
         return stopped[0]
     done = [work for work in candidates if work.status is WorkStatus.COMPLETED]
     if not done:
         what = "no work of it" if name is None else f"work {name}"
         raise NotModifiable(
-            f"workflow {workflow.id} is {workflow.status}, but {what} has begun: resume it, or change its plan"
+            f"workflow {workflow.name} is {workflow.status}, but {what} has begun: kingdom workflow resume "
+            f"{quote(workflow.name)} continues it"
         )
     together = [work for work in done if not work.apart]
     if not together:

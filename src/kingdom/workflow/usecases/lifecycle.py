@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
+from shlex import quote
 from typing import Final
 
 from kingdom.bus import BusError
@@ -19,14 +20,13 @@ from kingdom.workflow.domain.events import (
     WorkflowResumed,
     WorkflowStarted,
 )
+from kingdom.workflow.domain.refusals import refusal
 from kingdom.workflow.domain.resources import Checkpoint
 from kingdom.workflow.domain.statuses import (
     WORKFLOW_ACTIVE_STATUSES,
-    WORKFLOW_TRANSITIONS,
     WorkflowStatus,
     WorkStatus,
     WorkTreeStatus,
-    check_transition,
 )
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import ResumePlan, Workflow
@@ -77,7 +77,8 @@ async def start_workflow(context: WorkflowContext, workflow_id: str, *, prepare_
             unit.record(workflow_id, WorkflowStarted(workflow_id))
         elif workflow.status is not WorkflowStatus.PREPARING or workflow_id in context.preparing:
             if workflow.status is WorkflowStatus.PAUSED:  # PREPARING may follow PAUSED, but only in a resume
-                raise IllegalTransition("workflow", workflow_id, workflow.status, "started: resume it")
+                text = refusal(workflow.name, workflow.status, "cannot be started")
+                raise IllegalTransition("workflow", workflow_id, workflow.status, WorkflowStatus.PREPARING, text)
             workflow.prepare()
             workflow.prepare_only = prepare_only
             await register_uses(unit.tx, workflow, await unit.tx.works.of_workflow(workflow_id))
@@ -164,7 +165,7 @@ async def _works_before(context: WorkflowContext, workflow_id: str, wanted: Work
     async with context.store.transaction() as tx:
         workflow = await tx.workflows.get(workflow_id)
         works = await tx.works.of_workflow(workflow_id)
-    check_transition("workflow", workflow_id, WORKFLOW_TRANSITIONS, workflow.status, wanted)
+    workflow.check_may_become(wanted)
     return works
 
 
@@ -212,9 +213,8 @@ async def _resume_plan(
         return ResumePlan("reset")
     if checkpoint_id is None:
         if workflow.status is WorkflowStatus.COMPLETED:
-            raise NotModifiable(
-                f"workflow {workflow.id} is COMPLETED: go back to a checkpoint, or add a work and resume it then"
-            )
+            back = f"kingdom workflow resume {quote(workflow.name)} --from CHECKPOINT goes back to one"
+            raise NotModifiable(f"{refusal(workflow.name, workflow.status, 'cannot be resumed')}, {back}")
         if workflow.resuming is not None and not retry and not discard:
             return workflow.resuming  # it failed half way
         works = await tx.works.of_workflow(workflow.id)
@@ -243,7 +243,8 @@ async def answer_workflow(
                 if task_id is not None and (task is None or (task.id, task.attempt) != (task_id, attempt)):
                     return
                 if waiting is None:
-                    raise NotModifiable(f"workflow {workflow_id} is {workflow.status}, and no work of it asks anything")
+                    why = "cannot be answered, as no work of it asks anything"
+                    raise NotModifiable(refusal(workflow.name, workflow.status, why))
                 waiting.answer(text)
                 await unit.tx.works.save(waiting)
                 await begin_resume(context, unit, workflow, ResumePlan("in place"))
@@ -428,7 +429,8 @@ async def _delete_rows(tx: WorkflowTransaction, workflow_id: str) -> None:
 
 def _check_deletable(workflow: Workflow) -> None:
     if workflow.status in BUSY_STATUSES:
-        raise NotModifiable(f"workflow {workflow.id} is {workflow.status} and cannot be deleted now: cancel it first")
+        cancel = f"kingdom workflow cancel {quote(workflow.name)} ends it"
+        raise NotModifiable(f"{refusal(workflow.name, workflow.status, 'cannot be deleted now')}, {cancel}")
 
 
 async def record_person(context: WorkflowContext, workflow_id: str, user: str, action: str) -> None:

@@ -326,7 +326,7 @@ def _reopen(unit: UnitOfWork, workflow: Workflow, works: Sequence[Work], changes
         workflow.reopen()
         unit.record(workflow.id, WorkflowPaused(workflow.id))
     elif not all(isinstance(change, (SetDetails, SetLandPlan)) for change in changes):
-        raise NotModifiable(f"workflow {workflow.id} is COMPLETED: add a work, then it can go on")
+        raise NotModifiable(f"workflow {workflow.name} is COMPLETED: add a work, then it can go on")
 
 
 async def _set_details(unit: UnitOfWork, workflow: Workflow, change: SetDetails) -> None:
