@@ -175,6 +175,22 @@ def test_only_those_ways_to_land_are_offered_that_the_remote_has(shop: Shop) -> 
     assert "a password in a URL would be stored and shown" in screen, "what is wrong with the remote is said"
 
 
+def test_in_an_empty_repository_the_first_result_is_taken_before_the_second_request(shop: Shop) -> None:
+    folder = shop.folder / "new"
+    plain_git(shop.folder, "init", "--quiet", "--initial-branch=main", str(folder))
+    assert "kingdom/begin in" in shop.run("Begin", "--repo", str(folder), "--land", "checkout")
+    said = shop.run("Go on", "--repo", str(folder), code=1)
+    assert f"nothing is committed on main yet, but {folder} has the branch kingdom/begin: take it first" in said
+    assert "(git merge kingdom/begin), or start from it with --base kingdom/begin" in said
+    assert "go-on" not in shop.kingdom("workflow", "ls"), "it is refused before it starts"
+    on_top = [{"write": {"path": "more.txt", "text": "more\n"}}, {"result": {"summary": "more"}}]
+    assert "COMPLETED (1 file changed" in shop.run(
+        "More", "--repo", str(folder), "--base", "kingdom/begin", steps=on_top
+    )
+    plain_git(folder, "merge", "--quiet", "kingdom/begin")
+    assert "works on new from main" in shop.run("Go on", "--repo", str(folder), steps=on_top)
+
+
 @contextlib.contextmanager
 def begun(*words: str) -> Iterator[Background]:
     """The command in the background, killed in the end if it still runs."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from kingdom.cli.output import CommandError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _BRANCH_LINE: Final = "# branch.head "
 _COMMIT_LINE: Final = "# branch.oid "
@@ -63,6 +62,23 @@ def read_checkout(folder: Path) -> Checkout:
     if status.returncode:
         raise CommandError("NO_REPOSITORY", f"git status failed in {root}: {status.stderr.strip()}")
     return _parsed(root, status.stdout.split("\0"))
+
+
+def check_has_start(checkout: Checkout) -> None:
+    """Raise an error where nothing is checked out yet, but there are branches: one of them is to be the start."""
+    if checkout.commit is not None:
+        return
+    listed = _git(
+        Path(checkout.root), "for-each-ref", "--sort=-committerdate", "--format=%(refname:lstrip=2)", "refs/heads/"
+    )
+    if branches := listed.stdout.split():
+        names = f"has {_some(tuple(branches))}" if len(branches) > 1 else f"has the branch {branches[0]}"
+        newest = shlex.quote(branches[0])
+        raise CommandError(
+            "NO_START",
+            f"nothing is committed on {checkout.branch} yet, but {checkout.root} {names}: "
+            f"take it first (git merge {newest}), or start from it with --base {newest}",
+        )
 
 
 def _parsed(root: str, lines: list[str]) -> Checkout:

@@ -140,13 +140,16 @@ def run(
     given = {"--base": base, "--engine": engine, "--model": model, "--name": name, "--option": option or None}
     if continues and (fixed := [word for word, value in given.items() if value is not None]):
         raise output.usage_error(f"{fixed[0]} is for a new request: with --continue it stays as it is")
-    from kingdom.cli.workflow.checkout import read_checkout  # before the thread below imports parts of its packages
+    # Before the thread below imports parts of its packages.
+    from kingdom.cli.workflow.checkout import check_has_start, read_checkout
 
     loaded = preload(*_NEEDED_NEXT)
     folder = Path(repo).expanduser()
     is_path = folder.is_dir() or repo.startswith((".", "/", "~"))
     checkout = read_checkout(folder) if is_path else None
     loaded()
+    if checkout is not None and base is None and not continues:
+        check_has_start(checkout)
     request = _Request(text.strip(), repo, checkout, base, engine, model, name, _parse_options(option), continues, land)
     place = find_or_create_workflow_home(home, store)
     view: WorkflowView = JsonWorkflowView() if json else RequestView(watch=watch)
