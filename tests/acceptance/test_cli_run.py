@@ -152,6 +152,30 @@ def test_the_result_is_landed_as_the_command_or_the_person_says(shop: Shop) -> N
     assert "on the branch kingdom/add-a-json-flag-to-ls-2 in" in screen
 
 
+def test_a_request_that_is_continued_as_a_workflow_ends_with_commands_that_work(shop: Shop) -> None:
+    shop.run("Paint it", steps=[{"ask": {"question": "Red or blue?"}}])
+    shop.scripted(ASKING)
+    said = shop.kingdom("workflow", "answer", "paint-it", "blue")
+    assert "pull request" not in said, "there is no remote"
+    assert "--push" not in said
+    see, bring = (line for line in said.splitlines() if line.startswith("kingdom workflow ") and " paint-it --" in line)
+    see, bring = sorted((see, bring))
+    assert see == "kingdom workflow diff paint-it --base shows what changed"
+    assert bring == f"kingdom workflow land paint-it --into {shop.remote.folder} makes its branch in your checkout"
+    assert "+blue" in shop.kingdom(*see.split()[1:5])
+    assert "1 commit on the branch kingdom/paint-it in " in shop.kingdom(*bring.split()[1:6])
+
+    origin = shop.folder / "origin.git"
+    plain_git(shop.folder, "init", "--quiet", "--bare", str(origin))
+    plain_git(shop.remote.folder, "remote", "add", "origin", str(origin))
+    shop.scripted([{"write": {"path": "more.txt", "text": "more\n"}}, {"result": {"summary": "more"}}])
+    said = shop.kingdom("workflow", "follow-up", "paint-it", "Paint more")
+    assert "kingdom workflow land paint-it --push pushes it\n" in said
+    plain_git(shop.remote.folder, "remote", "set-url", "origin", "git@github.com:acme/shop.git")
+    said = shop.kingdom("workflow", "follow-up", "paint-it", "Paint still more")
+    assert "kingdom workflow land paint-it pushes it and opens a pull request\n" in said
+
+
 def test_only_those_ways_to_land_are_offered_that_the_remote_has(shop: Shop) -> None:
     origin = shop.folder / "origin.git"
     plain_git(shop.folder, "init", "--quiet", "--bare", str(origin))

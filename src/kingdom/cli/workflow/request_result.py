@@ -13,6 +13,7 @@ from kingdom.cli import output
 from kingdom.cli.session import git_settings_of, utc_now
 from kingdom.cli.workflow.names import workflow_word
 from kingdom.cli.workflow.view import JsonWorkflowView, next_steps
+from kingdom.cli.workflow.ways import ways_to_land
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,13 +124,7 @@ class RequestResult:
 
     async def _ways(self) -> tuple[LandChoice, ...]:
         """Return how the result can be landed."""
-        from kingdom.gitops.landing import remote_of_checkout
-        from kingdom.workflow.home import git_service
-
-        if self.folder is None:
-            return _ways_at(self.git.url)
-        remote = await remote_of_checkout(git_service(self.place, utc_now).clone_of(self.git).git, self.folder)
-        return (*_ways_at(remote), "checkout")
+        return await ways_to_land(self.place, self.git, self.folder)
 
     def _result_lines(self, ways: Sequence[LandChoice]) -> list[str]:
         """Return how to look at the result and how to bring it home."""
@@ -142,20 +137,6 @@ class RequestResult:
         if "push" in ways:
             lines.append(f"land it     kingdom workflow land {word}{'' if 'pull-request' in ways else ' --push'}")
         return [*lines, f"change it   kingdom workflow follow-up {word} TEXT"]
-
-
-def _ways_at(url: str | None) -> tuple[LandChoice, ...]:
-    """Return how a branch can be landed at a remote. If something is wrong with its URL, landing says what."""
-    from kingdom.gitops.errors import InvalidInput
-    from kingdom.gitops.names import check_url
-
-    if url is None:
-        return ()
-    try:
-        is_local = check_url(url, allow_local=True).protocol == "file"
-    except InvalidInput:
-        is_local = False
-    return ("push",) if is_local else ("pull-request", "push")
 
 
 def _print_files(changes: Sequence[RepositoryChange]) -> None:

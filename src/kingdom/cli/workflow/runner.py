@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.cli import output
 from kingdom.cli.workflow.view import next_steps
 from kingdom.cli.workflow.watch import exit_code, watch_frames
+from kingdom.cli.workflow.ways import Ways, ways_of_workflow
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -161,12 +162,14 @@ class _Run:
         """Show the result, before this process waits for others."""
         if self.show_result is not None:
             await self.show_result(overview)
-        self.say_next_steps(overview)
+        await self.say_next_steps(overview)
 
-    def say_next_steps(self, overview: WorkflowOverview) -> None:
+    async def say_next_steps(self, overview: WorkflowOverview) -> None:
         """Say what one can do next, once, unless the caller shows the result."""
         if self.show_result is None and not self.ended:
-            for line in next_steps(overview):
+            done = overview.workflow.status == "COMPLETED"
+            ways = await ways_of_workflow(self.place, self.store, overview) if done else Ways()
+            for line in next_steps(overview, ways):
                 self.view.say(line)
         self.ended = True
 
@@ -197,7 +200,7 @@ async def _run_elsewhere(run: _Run) -> int | None:
     if left:
         run.view.say("the engine has stopped: this process is the engine now, and Ctrl-C pauses the workflow")
         return None
-    return _finish(overview, run)
+    return await _finish(overview, run)
 
 
 async def _wait_until_engine_gone(store: WorkflowStore) -> None:
@@ -241,7 +244,7 @@ async def _run_here(run: _Run) -> int:
             finally:
                 await _cancel_and_wait(started)
                 await _cancel_and_wait(broken)
-    return _finish(overview, run)
+    return await _finish(overview, run)
 
 
 async def _pause_interrupted(run: _Run) -> None:
@@ -357,10 +360,10 @@ def stop_signals() -> Iterator[asyncio.Event]:
         undo()
 
 
-def _finish(overview: WorkflowOverview | None, run: _Run) -> int:
+async def _finish(overview: WorkflowOverview | None, run: _Run) -> int:
     if overview is None:
         return 0
-    run.say_next_steps(overview)
+    await run.say_next_steps(overview)
     return exit_code(overview)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from kingdom.cli import output
 from kingdom.cli.output import LiveDisplay, View
 from kingdom.cli.workflow.names import workflow_word
+from kingdom.cli.workflow.ways import Ways
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,6 +36,7 @@ _STATUS_STYLES: Final = {
 SHORT_ID_CHARS: Final = 12  # the end of an id, which commands accept
 _MAX_NOTE_CHARS: Final = 160  # characters of an error in a table; --json has all of it
 _NEWS_STYLES: Final = {"bad": "red", "good": "green", "plain": "cyan"}
+_NO_WAYS: Final = Ways()
 _MAX_LINES: Final = 14  # of events and agent output that stay on the screen
 _DETAIL_EVENTS: Final = frozenset(
     {"WorkStatusChanged", "WorkSpaceCreated", "QuerySent", "AgentStarted", "AgentStopped"}
@@ -248,11 +250,11 @@ class LiveWorkflowView(LiveDisplay, WorkflowView):
         return Group(headline(frame), works, said)
 
 
-def next_steps(overview: WorkflowOverview) -> list[str]:
-    """Return what the user can do with a workflow that rests."""
+def next_steps(overview: WorkflowOverview, ways: Ways = _NO_WAYS) -> list[str]:
+    """Return what the user can do with a workflow that rests, and in which ways it can be landed."""
     workflow, word = overview.workflow, workflow_word(overview.workflow)
     if workflow.status == "COMPLETED":
-        return _result_lines(overview)
+        return _result_lines(overview, ways)
     if workflow.status not in ("PAUSED", "FAILED"):
         return []
     last = [point.id for point in overview.checkpoints if point.complete and point.valid][-1:]
@@ -285,7 +287,7 @@ def _default_lines(waiting: list[Work]) -> list[str]:
     ]
 
 
-def _result_lines(overview: WorkflowOverview) -> list[str]:
+def _result_lines(overview: WorkflowOverview, ways: Ways) -> list[str]:
     """Return where the result of a completed workflow is, and how it is landed."""
     word, landings = workflow_word(overview.workflow), {one.git_id: one for one in overview.landings}
     lines = []
@@ -300,9 +302,22 @@ def _result_lines(overview: WorkflowOverview) -> list[str]:
         else:
             lines.append(f"{name}: the branch {tree.branch} in {tree.path}")
     if any(one.error for one in landings.values()) or (lines and not landings):
-        lines.append(f"kingdom workflow land {word} pushes it and opens a pull request (--into . for your checkout)")
+        lines += _land_lines(word, ways)
     if lines:
+        lines.append(f"kingdom workflow diff {word} --base shows what changed")
         lines.append(f"kingdom workflow follow-up {word} TEXT has the agent do more on the same branch")
+    return lines
+
+
+def _land_lines(word: str, ways: Ways) -> list[str]:
+    """Return the commands that land a workflow, in the ways that there are."""
+    lines = []
+    if "pull-request" in ways.choices:
+        lines.append(f"kingdom workflow land {word} pushes it and opens a pull request")
+    elif "push" in ways.choices:
+        lines.append(f"kingdom workflow land {word} --push pushes it")
+    if "checkout" in ways.choices:
+        lines.append(f"kingdom workflow land {word} --into {ways.into} makes its branch in your checkout")
     return lines
 
 
