@@ -299,10 +299,10 @@ async def _wait_for_other_workflows(
     run: _Run, overview: WorkflowOverview | None, broken: asyncio.Task[None], stop: asyncio.Event
 ) -> None:
     """Tell how the workflow ended, and stay the engine until those rest that other processes have started on it."""
-    told = False
+    shown = False
     while not stop.is_set() and (active := await _active_workflows(run.store)):
-        if not told:
-            told = True
+        if not shown:
+            shown = True
             if overview is not None:
                 await run.tell_end(overview)
             names = ", ".join(workflow.name for workflow in active[:_MAX_NAMED])
