@@ -142,7 +142,7 @@ async def test_a_completed_workflow_takes_another_work_and_goes_on(url: str) -> 
     async with house(url) as here:
         workflow_id = await started(here, *PLAN)
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
-        with pytest.raises(NotModifiable, match="add a work and resume it then"):
+        with pytest.raises(NotModifiable, match="kingdom workflow follow-up plan TEXT has its agent do more"):
             await resume_workflow(here.parts, workflow_id)
         with pytest.raises(NotModifiable, match="add a work, then it can go on"):
             await modify_workflow(here.parts, workflow_id, [SetGitRefs(())])
