@@ -65,6 +65,15 @@ def test_a_machine_joins_works_for_the_court_and_leaves(tmp_path: Path, postgres
             assert done.stdout.startswith("builder-2 has left the court")
             assert "builder-2" not in _machines(seat.root)
             assert builder.pids() == {}
+        done = builder.run("up")
+        assert (
+            done.stderr == "error: builder-2 has left the court: kingdom join makes it a machine of the court again\n"
+        )
+        done = kingdom("join", postgres_url, "--name", "builder-2", "--dir", str(builder.root))
+        assert done.returncode == 0, done.stderr
+        with builder.up():
+            builder.wait_for_roles("link", "gen-test")
+            assert builder.run("leave").returncode == 0
         done = kingdom("join", postgres_url, "--name", "builder-2", "--dir", str(tmp_path / "again"))
         assert done.returncode == 0, done.stderr  # the name is free
     assert _machines(seat.root)["seat"]["state"] == "stopped"

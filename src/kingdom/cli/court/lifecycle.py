@@ -65,6 +65,7 @@ def up(inline: bool, daemon: bool, roles: str | None, home: Path | None) -> None
     from kingdom.court.config import load_system
     from kingdom.court.doctor import engine_problems
     from kingdom.court.erasure.plan import check_no_removal
+    from kingdom.court.machines.capacity import machine_state
     from kingdom.court.supervisor.logs import ConsoleWriter, configure_logging
     from kingdom.court.supervisor.record import running_supervisor
 
@@ -73,6 +74,11 @@ def up(inline: bool, daemon: bool, roles: str | None, home: Path | None) -> None
         check_no_removal(court)
         system = load_system(court)
         system.queue_url(court)
+        if system.machine is not None and machine_state(court) == "left":
+            raise output.CommandError(
+                "LEFT_COURT",
+                f"{system.machine.name} has left the court: kingdom join makes it a machine of the court again",
+            )
         if (record := running_supervisor(court)) is not None:
             raise output.CommandError(
                 "ALREADY_RUNNING",

@@ -83,6 +83,7 @@ async def join_court(root: Path, shared: SharedQueues, *, force: bool) -> tuple[
     await registry.register(shared.machine, joined=shared.joined)
     try:
         result = await create_home(root, (), force=force, choices=HomeChoices(shared=shared))
+        note_machine_state(result.home, "active")  # it may have left before
         changed = await registry.fetch_packages(result.home, shared.generals if shared.joined else None)
     except BaseException:
         await registry.set_state(shared.machine, "left")  # the name is free again
@@ -127,6 +128,7 @@ async def leave_court(home: Home) -> None:
     """Take this machine off the court's list. What it still held goes to others when its leases end."""
     section, registry = own_machine(home)
     await registry.set_state(section.name, "left")
+    note_machine_state(home, "left")
 
 
 def _running_tasks(home: Home, since: float) -> list[str]:
