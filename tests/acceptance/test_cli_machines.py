@@ -60,7 +60,11 @@ def test_a_machine_joins_works_for_the_court_and_leaves(tmp_path: Path, postgres
             assert "0 of 2" in table
             shown = until(lambda: len((found := seat.ask("status"))["machines"]) == 2 and found, "both machines")
             assert [(one["name"], one["here"]) for one in shown["machines"]] == [("seat", True), ("builder-2", False)]
-            assert "seat (here)" in seat.run("status").stdout
+            assert "seat (here)" in (said := seat.run("status").stdout)
+            assert "leads the court" not in said
+            said = until(lambda: "seat" in (found := builder.run("status").stdout) and found, "the list of machines")
+            assert "seat leads the court: its status shows open questions and alerts" in said
+            assert "Nothing needs a person" not in said
             done = builder.run("leave")
             assert done.stdout.startswith("builder-2 has left the court")
             assert "builder-2" not in _machines(seat.root)

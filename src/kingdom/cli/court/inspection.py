@@ -135,8 +135,14 @@ def _condition(overview: CourtOverview) -> list[output.Part]:
         ),
     ]
     wanted = overview.attention()
+    here = next((one for one in overview.machines if one.here), None)
+    leader = next((one for one in overview.machines if one.leads), None)
+    if here is not None and leader is not None and leader is not here:  # its king and chamberlain know
+        lines.append(output.Styled(f"{leader.name} leads the court: its status shows open questions and alerts", "dim"))
+    elif not wanted:
+        lines.append(output.Styled("Nothing needs a person.", "green"))
     if not wanted:
-        return [*lines, output.Styled("Nothing needs a person.", "green")]
+        return lines
     return [*lines, output.Styled("Needs a person:", "bold"), *(output.Styled(f"  - {one}", "bold") for one in wanted)]
 
 
