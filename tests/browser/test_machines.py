@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, expect
 
+from kingdom.court.machines.listing import save_machines
 from kingdom.court.machines.registry import Registry
 from kingdom.court.soldiers import all_soldiers
 from kingdom.web.dashboard.words import TEXTS
@@ -47,9 +49,10 @@ async def test_the_court_page_shows_all_machines_and_who_works_where(
                     await expect(page.locator("[data-machine=builder]")).to_contain_text(TEXTS["ko"]["machine.active"])
                     assert await overflow(page) == 0
                     await shoot(page, "court-machines-phone")
+                found = await Registry(postgres_url).machines()
                 await seat.stop("link")
-                later = time.time() + 3600
-                visitor.web.context.court.clock = lambda: later
+                silent = [replace(one, silent_seconds=3600.0 if one.name == "builder" else 0.0) for one in found]
+                save_machines(seat.home, silent, time.time())
                 async with visitor.page("/") as page:
                     await expect(page.locator("[data-machine=builder]")).to_contain_text("not seen")
                     await expect(page.locator("#main")).to_contain_text("kingdom machines remove builder")
