@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kingdom.gitops.credentials import CredentialLookup, Credentials, credential_environment
 from kingdom.gitops.errors import CommandTimedOut, GitError, LockBusy, RemoteFailed, RemoteUnavailable
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from kingdom.gitops.errors import RemoteReason
     from kingdom.gitops.names import RepositoryUrl
 
+T = TypeVar("T")
+log = logging.getLogger("kingdom.gitops")
+RETRY_SECONDS: Final = (1.0, 4.0, 15.0)  # between two tries while a remote is away, if a person may wait
 # Variables of our environment that reach a remote; none of them names a program.
 _REMOTE_VARIABLES: Final = (
     "HOME", "USER", "LOGNAME", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH",
@@ -129,3 +134,16 @@ def is_outage(error: GitError) -> bool:
     if isinstance(error, (CommandTimedOut, LockBusy, RemoteUnavailable)):
         return True
     return isinstance(error, RemoteFailed) and error.reason == "unreachable"
+
+
+async def through_outage(work: Callable[[], Awaitable[T]], pauses: Sequence[float] = RETRY_SECONDS) -> T:
+    """Return what some work at a remote returns; while that is away, try again after each of ``pauses``."""
+    for pause in pauses:
+        try:
+            return await work()
+        except GitError as error:
+            if not is_outage(error):
+                raise
+            log.warning("the remote is away, next try in %.0f s: %s", pause, error)
+        await asyncio.sleep(pause)
+    return await work()

@@ -7,12 +7,11 @@ looked for before one is opened.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kingdom.gitops.errors import GitError, InvalidInput, LandingRefused
 from kingdom.gitops.landing import (
@@ -27,7 +26,7 @@ from kingdom.gitops.landing import (
 from kingdom.gitops.names import check_url
 from kingdom.gitops.pull_request_status import PullRequestStatus, read_status
 from kingdom.gitops.pull_requests import PullRequests, PullRequestTarget, WantedRequest, same_text
-from kingdom.gitops.remotes import is_outage
+from kingdom.gitops.remotes import through_outage
 from kingdom.workflow.adapters.landing_texts import LandingTexts
 from kingdom.workflow.agent_records import WorkflowLedger
 from kingdom.workflow.context import workflow_event
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.ports import Clock, WorkflowStore
 
-_RETRY_SECONDS: Final = (1.0, 4.0, 15.0)  # between two tries while a remote is away
 log = logging.getLogger("kingdom.workflow")
 
 
@@ -121,16 +119,10 @@ class Lander:
 
         A remote that is away is tried again for a while: the work is done and only has to be delivered.
         """
-        for pause in (*_RETRY_SECONDS, None):
-            try:
-                await self.land(workflow_id)
-            except (GitError, WorkflowError) as error:
-                if pause is None or not (isinstance(error, GitError) and is_outage(error)):
-                    log.warning("workflow %s was not landed: %s", workflow_id, error)
-                    return
-                await asyncio.sleep(pause)
-            else:
-                return
+        try:
+            await through_outage(lambda: self.land(workflow_id))
+        except (GitError, WorkflowError) as error:
+            log.warning("workflow %s was not landed: %s", workflow_id, error)
 
     async def bring_into(
         self,

@@ -7,11 +7,9 @@ closed meanwhile gets another one.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kingdom.agents.untrusted import clean, clean_line, cut_middle
 from kingdom.base.files import read_object, write_json
@@ -36,11 +34,11 @@ from kingdom.gitops.errors import GitError, LandingRefused
 from kingdom.gitops.landing import contains, free_branch, push_branch, remote_branch
 from kingdom.gitops.names import pull_ref
 from kingdom.gitops.pull_requests import PullRequests, PullRequestTarget, WantedComment, WantedRequest
-from kingdom.gitops.remotes import is_outage
+from kingdom.gitops.remotes import RETRY_SECONDS, through_outage
 from kingdom.journal.catalog import TaskNotLanded
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from kingdom.court.general.context import GeneralContext, TaskContext
     from kingdom.court.general.workspace import Workplace
@@ -48,13 +46,10 @@ if TYPE_CHECKING:
     from kingdom.court.models import Result
     from kingdom.gitops import Worktree
 
-T = TypeVar("T")
-_logger = logging.getLogger("kingdom.court")
 _MAX_BODY_CHARS: Final = 60_000
 _MAX_TITLE_CHARS: Final = 200
 _TITLE_FIELDS: Final = ("title", "summary", "subject")
-RETRY_SECONDS: Final = (1.0, 4.0, 15.0)  # between two tries while a remote is away and a person waits
-OUTAGE_SECONDS: Final = (*RETRY_SECONDS, 60.0, 120.0, 300.0)  # while nobody does: most outages pass
+OUTAGE_SECONDS: Final = (*RETRY_SECONDS, 60.0, 120.0, 300.0)  # nobody waits for it: most outages pass
 _MAX_REASON_CHARS: Final = 500
 _NOT_LANDED: Final = (
     "The work is done, on {branch} in {folder}, but was not landed: {reason}. "
@@ -235,19 +230,6 @@ async def land_task(tree: Worktree, plan: LandSection, texts: TaskTexts, pauses:
     A remote that is away is tried again after each of ``pauses``. Raises :class:`kingdom.gitops.GitError`.
     """
     return await through_outage(lambda: _land(tree, plan, texts), pauses)
-
-
-async def through_outage(work: Callable[[], Awaitable[T]], pauses: Sequence[float]) -> T:
-    """Return what some work at a remote returns; while that is away, try again after each of ``pauses``."""
-    for pause in pauses:
-        try:
-            return await work()
-        except GitError as error:
-            if not is_outage(error):
-                raise
-            _logger.warning("the remote is away, next try in %.0f s: %s", pause, error)
-        await asyncio.sleep(pause)
-    return await work()
 
 
 async def _land(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTask | None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.agents.untrusted import clean
 from kingdom.court.general.comments import comments_of
 from kingdom.court.general.context import pull_request_of
-from kingdom.court.general.landing import OUTAGE_SECONDS, through_outage
+from kingdom.court.general.landing import OUTAGE_SECONDS
 from kingdom.court.pull_requests import post_mark
 from kingdom.gitops.errors import GitError, LandingRefused
 from kingdom.gitops.pull_requests import LineNote, PullRequests, PullRequestTarget, WantedReview
+from kingdom.gitops.remotes import through_outage
 
 if TYPE_CHECKING:
     from kingdom.court.general.context import GeneralContext, TaskContext
