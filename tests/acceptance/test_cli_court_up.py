@@ -57,7 +57,8 @@ def test_an_event_becomes_a_task_is_done_and_everybody_tells_the_same_story(
     assert places == sorted(places)
     sent = [number for number, line in enumerate(told) if line.startswith("message.sent")]
     assert sent[0] > places[0], "that it begins"
-    assert sent[-1] > places[-1], "how it ended"
+    # The envoy may send the last message before the general writes task.completed: both follow the same transaction.
+    assert sent[-1] > max(number for number, line in enumerate(told) if line.startswith("soldier.")), "how it ended"
     assert court.ask("trace", task["id"])["story"] == story
 
     shown = court.ask("task", "show", task["id"])
