@@ -1,27 +1,35 @@
 """A process with a general in it that is killed at a chosen point.
 
 A point is right before the general makes, moves, opens for writing or removes a file, and right before and right after
-it calls the queue or its agents. What the queue does inside has tests of its own.
+it calls the queue or its agents. What the queue does inside has tests of its own. Of what is landed, points are right
+before and right after its calls to the remote, its pauses while that is away, and the end of its task.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 from kingdom.agents.port import OnEvent, Order, Outcome
+from kingdom.court.general import landing
+from kingdom.gitops.pull_requests import PullRequests
 from tests.support.fake_agents import FakeAgents, FakeRun, success
 from tests.support.generals import NOW, Post, posted
+from tests.support.repositories import plain_git
 
 _CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate")
 _QUEUE_CALLS = ("claim", "recall", "peek", "settle", "extend", "find")
-MANIFEST: dict[str, Any] = {"retries": 1}
+RETRIES: dict[str, Any] = {"retries": 1}
+MANIFESTS: dict[str, dict[str, Any]] = {"land": {"land": {"how": "pull-request"}, "evidence": ["commit"]}}
+HELD_SECONDS = (60.0, 60.0)  # before the next tries to land: longer than a moment, so the task is held
+HUB_FILE = "hub.json"  # beside the folders of the homes: the settings of a court that lands there
 
 
 def fails_once(order: Order, number: int) -> Outcome:
@@ -34,7 +42,29 @@ def over_limit(order: Order, number: int) -> Outcome:
     return Outcome("rate_limited", error="limit reached", resets_at=NOW + 3600)
 
 
-SCRIPTS: dict[str, Callable[[Order, int], Outcome]] = {"retry": fails_once, "park": over_limit, "cancel": fails_once}
+def commits(order: Order, number: int) -> Outcome:
+    """The soldier commits something."""
+    (order.cwd / "ls.py").write_text(order.run_id)
+    plain_git(order.cwd, "add", "ls.py")
+    plain_git(order.cwd, "commit", "--quiet", "--message", "Change ls.py")
+    return success("It is fast now.")
+
+
+SCRIPTS: dict[str, Callable[[Order, int], Outcome]] = {
+    "retry": fails_once,
+    "park": over_limit,
+    "cancel": fails_once,
+    "land": commits,
+}
+
+
+@contextlib.asynccontextmanager
+async def posted_for(story: str, root: Path) -> AsyncIterator[Post]:
+    """The post of a story."""
+    async with posted(root, **MANIFESTS.get(story, RETRIES)) as post:
+        if (hub := root.parent / HUB_FILE).exists():
+            post.system = json.loads(hub.read_text())
+        yield post
 
 
 class Deadly:
@@ -60,8 +90,14 @@ class Deadly:
         if named.startswith(self._home) and not named.startswith(self._queue):
             self.point()
 
-    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def around(
+        self, call: Callable[..., Any], counts: Callable[..., bool] = lambda *_, **__: True
+    ) -> Callable[..., Any]:
+        """Something that is called between two points, if the arguments count."""
+
         async def counted(*arguments: Any, **named: Any) -> Any:
+            if not counts(*arguments, **named):
+                return await call(*arguments, **named)
             self.point()
             answer = await call(*arguments, **named)
             self.point()
@@ -84,15 +120,21 @@ class DeadlyAgents(FakeAgents):
 
 async def _work(root: Path, story: str, when: int) -> int:
     deadly = Deadly(root / "home", when)
-    async with posted(root, **MANIFEST) as post:
+    async with posted_for(story, root) as post:
         agents = DeadlyAgents(root / "agents", SCRIPTS[story])
         agents.deadly = deadly
         post.agents = agents
         if story == "cancel":
             agents.gate.clear()
-        for name in _QUEUE_CALLS:
-            setattr(post.bus, name, deadly.around(getattr(post.bus, name)))
-        sys.addaudithook(deadly.watch)
+        if story == "land":
+            landing.OUTAGE_SECONDS = HELD_SECONDS  # type: ignore[misc]
+            for owner, name in ((post, "nap"), (landing, "push_branch"), (PullRequests, "ensure")):
+                setattr(owner, name, deadly.around(getattr(owner, name)))
+            post.bus.settle = deadly.around(post.bus.settle, lambda done, **_: bool(done))  # type: ignore[method-assign]
+        else:
+            for name in _QUEUE_CALLS:
+                setattr(post.bus, name, deadly.around(getattr(post.bus, name)))
+            sys.addaudithook(deadly.watch)
         general = post.general()
         await general.start()
         await post.work(general, lambda: told_off(post, story))

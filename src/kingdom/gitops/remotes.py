@@ -136,8 +136,19 @@ def is_outage(error: GitError) -> bool:
     return isinstance(error, RemoteFailed) and error.reason == "unreachable"
 
 
-async def through_outage(work: Callable[[], Awaitable[T]], pauses: Sequence[float] = RETRY_SECONDS) -> T:
-    """Return what some work at a remote returns; while that is away, try again after each of ``pauses``."""
+async def _wait(_: GitError, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+async def through_outage(
+    work: Callable[[], Awaitable[T]],
+    pauses: Sequence[float] = RETRY_SECONDS,
+    wait: Callable[[GitError, float], Awaitable[None]] = _wait,
+) -> T:
+    """Return what some work at a remote returns; while that is away, try again after each of ``pauses``.
+
+    ``wait`` waits for a pause; it gets the error, too.
+    """
     for pause in pauses:
         try:
             return await work()
@@ -145,5 +156,6 @@ async def through_outage(work: Callable[[], Awaitable[T]], pauses: Sequence[floa
             if not is_outage(error):
                 raise
             log.warning("the remote is away, next try in %.0f s: %s", pause, error)
-        await asyncio.sleep(pause)
+            away = error
+        await wait(away, pause)
     return await work()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from kingdom.agents.port import Order, Outcome
+from kingdom.court.cancellations import request_cancel
 from kingdom.court.commands import InvalidTaskState
 from kingdom.court.general.landing import land_again
 from kingdom.court.loop import Services
@@ -110,6 +112,55 @@ async def test_an_outage_passes_and_a_refusal_is_said_without_undoing_the_succes
     assert result["status"] == "success"
     assert len(github.pulls.get("acme/app", [])) == count
     assert ("but was not landed: no pull request may be made in acme/app" in result["summary"]) == (count == 0)
+
+
+async def test_what_waits_for_its_remote_for_hours_takes_up_no_place(post: Post, github: GitHubServer) -> None:
+    first, second = [await post.task(number, repo="acme/app", payload=TICKET) for number in (1, 2)]
+    away, back = asyncio.Event(), asyncio.Event()
+
+    async def nap(seconds: float) -> None:
+        post.naps.append(seconds)
+        if seconds == 300.0:
+            away.set()
+            await back.wait()
+
+    github.fail_next = [502] * 6
+    general = post.general(sleep=nap)
+    await general.start()
+    await post.work(general, away.is_set)
+    (waits,) = general.report()["held"].items()
+    assert post.naps == [1.0, 4.0, 15.0, 60.0, 120.0, 300.0]
+    assert waits[0] == first.id
+    assert waits[1]["reason"].startswith("the work is done, and is landed when the remote is back: acme/app at ")
+    await post.work(general, lambda: post.state(second) == "completed")
+    assert post.manifest.concurrency == 1, "and the second is done beside the first"
+    assert post.state(first) == "in_progress", "it still has the lease, so nobody does it again"
+    back.set()
+    await post.work(general, lambda: post.state(first) == "completed")
+    assert general.report()["held"] == {}
+    await general.stop()
+    (link, *_), pulls = post.result(first)["links"], github.pulls["acme/app"]
+    assert len(pulls) == 2
+    assert link == pulls[1]["html_url"]
+
+
+async def test_what_waits_for_its_remote_can_be_cancelled(post: Post, github: GitHubServer) -> None:
+    task = await post.task(repo="acme/app", payload=TICKET)
+    away = asyncio.Event()
+
+    async def nap(seconds: float) -> None:
+        away.set()
+        await asyncio.Event().wait()
+
+    github.fail_next = [502]
+    general = post.general(sleep=nap)
+    await general.start()
+    await post.work(general, away.is_set)
+    request_cancel(post.home, "gen-test", task.id, "not needed any more")
+    await post.work(general, lambda: post.state(task) == "completed")
+    await general.stop()
+    assert (post.result(task)["status"], post.result(task)["error"]) == ("cancelled", "not needed any more")
+    assert "acme/app" not in github.pulls
 
 
 async def test_what_was_refused_is_landed_later(

@@ -334,7 +334,7 @@ async def _task_document(services: Services, task_id: str) -> dict[str, Any]:
     from kingdom.court.soldiers import soldiers_of_task
 
     task = await find_task(services, task_id)
-    holds = held_tasks(services.home) if task.state == "pending" else {}
+    holds = held_tasks(services.home) if task.state != "completed" else {}
     home = services.home
     answers = await with_answers(services, await all_documents(services, ("tasks",)))
     soldiers = soldiers_of_task(home, task_id)

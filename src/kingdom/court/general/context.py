@@ -188,6 +188,14 @@ class TaskProgress:
             self.cost_usd = (self.cost_usd or 0.0) + outcome.cost_usd
 
 
+@dataclass(frozen=True, slots=True)
+class HeldTask:
+    """A task that waits for a condition outside: why, and when it is looked at again."""
+
+    reason: str
+    until: float
+
+
 class TaskProgressStore:
     """The progress files of one general: ``state/<general>/campaigns/<task>.json``, until the task is settled."""
 

@@ -14,7 +14,14 @@ from kingdom.court.cancellations import (
     request_cancel,
 )
 from kingdom.court.errors import InvalidDocument, InvalidId
-from kingdom.court.general.context import GeneralContext, GeneralDeps, TaskContext, TaskHistory, TaskProgress
+from kingdom.court.general.context import (
+    GeneralContext,
+    GeneralDeps,
+    HeldTask,
+    TaskContext,
+    TaskHistory,
+    TaskProgress,
+)
 from kingdom.court.general.machine import SharedMachine
 from kingdom.court.general.reports import (
     ResultBuilder,
@@ -51,14 +58,6 @@ _UNLIMITED_ATTEMPTS: Final = 1_000_000  # a task ends with its result, never aft
 log = logging.getLogger("kingdom.court")
 
 
-@dataclass(frozen=True, slots=True)
-class HeldTask:
-    """A task that waits for a condition outside: why, and when it is looked at again."""
-
-    reason: str
-    until: float
-
-
 @dataclass(slots=True)
 class _HeldTask:
     task: Task
@@ -69,6 +68,11 @@ class _HeldTask:
     parked: TaskParked | None = None
     stored: bool = False  # the result is on disk, in the journal and in the log
     lost: bool = False  # the lease is
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it takes up a place of the general: not if its work is done, and only its remote is away."""
+        return self.task_run is not None and self.task_run.outage.held is None
 
 
 class General:
@@ -147,10 +151,21 @@ class General:
             "finished": dict(self._finished),
             "held": {
                 task_id: {"reason": one.reason, "until": timestamp(one.until)}
-                for task_id, one in sorted(self._parked.items())
-                if (held := self._held.get(task_id)) is None or (held.task_run and held.task_run.still_held)
+                for task_id, one in sorted(self._waiting_outside().items())
             },
         }
+
+    def _waiting_outside(self) -> dict[str, HeldTask]:
+        """Return the tasks that wait for a condition outside: before their soldier starts, or to be landed."""
+        found = {
+            task_id: one
+            for task_id, one in self._parked.items()
+            if (held := self._held.get(task_id)) is None or (held.task_run and held.task_run.still_held)
+        }
+        for task_id, held in self._held.items():
+            if held.task_run is not None and (waits := held.task_run.outage.held) is not None:
+                found[task_id] = waits
+        return found
 
     async def stop(self) -> None:
         """Stop. Soldiers keep running and tasks stay claimed; the next process takes both over."""
@@ -170,13 +185,14 @@ class General:
     async def _claim_waiting(self) -> bool:
         """Claim as many tasks as there is room for; return whether there may be more."""
         found = await self._bus.peek(TASKS, limit=_PEEK_LIMIT, types=[self.name], skip=self._held)
-        room = self._context.manifest.concurrency - sum(held.task_run is not None for held in self._held.values())
+        busy = {held.task.id for held in self._held.values() if held.is_busy}
+        room = self._context.manifest.concurrency - len(busy)
         if self.name in self._disabled:
             room = 0
         wanted = self._machine.choose(found, max(room, 0))
         self._waiting = len(found) - len(wanted)
         await self._claim(wanted)
-        self._machine.slots.keep({held.task.id for held in self._held.values() if held.task_run is not None})
+        self._machine.slots.keep({held.task.id for held in self._held.values() if held.is_busy})
         return len(found) == _PEEK_LIMIT and len(found) < room
 
     async def _claim(self, ids: list[str]) -> None:

@@ -15,7 +15,7 @@ from kingdom.agents.untrusted import clean, clean_line, cut_middle
 from kingdom.base.files import read_object, write_json
 from kingdom.court.commands import InvalidTaskState, find_task
 from kingdom.court.config import load_system
-from kingdom.court.general.context import load_task_context, without_follow_up
+from kingdom.court.general.context import HeldTask, load_task_context, without_follow_up
 from kingdom.court.general.workspace import Workspace, allows_local
 from kingdom.court.models import Task
 from kingdom.court.packages.installed import load_generals
@@ -49,8 +49,10 @@ if TYPE_CHECKING:
 _MAX_BODY_CHARS: Final = 60_000
 _MAX_TITLE_CHARS: Final = 200
 _TITLE_FIELDS: Final = ("title", "summary", "subject")
-OUTAGE_SECONDS: Final = (*RETRY_SECONDS, 60.0, 120.0, 300.0)  # nobody waits for it: most outages pass
+# Before the next tries to land, for a day: nobody waits at a terminal, and the work is done.
+OUTAGE_SECONDS: Final = (*RETRY_SECONDS, 60.0, 120.0, *[300.0] * 287)
 _MAX_REASON_CHARS: Final = 500
+_WAITS: Final = "the work is done, and is landed when the remote is back: {reason}"
 _NOT_LANDED: Final = (
     "The work is done, on {branch} in {folder}, but was not landed: {reason}. "
     "Land it later with: kingdom task land {task}"
@@ -118,8 +120,26 @@ class TaskTexts:
         return named if (self.task_type or "").startswith(ISSUE_EVENTS) and named.isdigit() else None
 
 
+class OutageWait:
+    """Waits for the remote of a task whose work is done. The task stays claimed, and so is landed by the next process.
+
+    Meanwhile it takes up no place of its general, and people see why it waits.
+    """
+
+    def __init__(self, context: GeneralContext) -> None:
+        self.held: HeldTask | None = None  # while it takes longer than a moment
+        self._context = context
+
+    async def __call__(self, error: GitError, seconds: float) -> None:
+        """Wait before the next try."""
+        if seconds > RETRY_SECONDS[-1]:
+            reason = _WAITS.format(reason=clean_line(str(error), _MAX_REASON_CHARS))
+            self.held = HeldTask(reason, self._context.clock() + seconds)
+        await self._context.deps.sleep(seconds)
+
+
 async def land_result(
-    context: GeneralContext, task_context: TaskContext, place: Workplace | None, result: Result
+    context: GeneralContext, task_context: TaskContext, place: Workplace | None, result: Result, outage: OutageWait
 ) -> Result:
     """Land the commits of a task that succeeded, if its manifest says so; return the result with where they are.
 
@@ -131,9 +151,9 @@ async def land_result(
     place = place or context.workspace.find(task_context.history.work_id)  # None: prepared by a former process
     if place is None or place.tree is None:
         return result
-    texts = _texts(task_context, context.name, result.summary, result.cost_usd)
+    tree, texts = place.tree, _texts(task_context, context.name, result.summary, result.cost_usd)
     try:
-        landed = await land_task(place.tree, plan, texts, OUTAGE_SECONDS)
+        landed = await through_outage(lambda: land_task(tree, plan, texts), OUTAGE_SECONDS, outage)
     except GitError as error:
         said = _NOT_LANDED.format(branch=place.tree.branch, folder=place.folder, reason=error, task=task.id)
         summary = f"{result.summary}\n\n{said}".strip()
@@ -181,8 +201,8 @@ async def land_again(
     if result.pop(NOT_LANDED, None):  # that it was not landed is no part of what people read of it
         before, found, _ = summary.rpartition(_NOT_LANDED.partition("{")[0])
         summary = before.strip() if found else summary
-    texts = _texts(context, task.target_general, summary, result.get("cost_usd"))
-    landed = await land_task(place.tree, plan, texts, RETRY_SECONDS)
+    tree, texts = place.tree, _texts(context, task.target_general, summary, result.get("cost_usd"))
+    landed = await through_outage(lambda: land_task(tree, plan, texts))
     if landed is None:
         raise InvalidTaskState("NOTHING_TO_LAND", f"{task_id} made no commit: there is nothing to land")
     result |= {"summary": summary} | landed_fields(landed, context, result.get("links") or [])
@@ -224,15 +244,8 @@ def opened_for(task_context: TaskContext) -> dict[str, str]:
     return {} if subject is None else {"opened_for": subject}
 
 
-async def land_task(tree: Worktree, plan: LandSection, texts: TaskTexts, pauses: Sequence[float]) -> LandedTask | None:
-    """Land the commits of a worktree; return None if there are none.
-
-    A remote that is away is tried again after each of ``pauses``. Raises :class:`kingdom.gitops.GitError`.
-    """
-    return await through_outage(lambda: _land(tree, plan, texts), pauses)
-
-
-async def _land(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTask | None:
+async def land_task(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTask | None:
+    """Land the commits of a worktree; return None if there are none. Raises :class:`kingdom.gitops.GitError`."""
     if texts.follow_up is None:
         return await _open_pull_request(tree, plan, texts)
     opened, requests = texts.follow_up, await _requests(tree)

@@ -20,6 +20,7 @@ from kingdom.gitops.remotes import through_outage
 
 if TYPE_CHECKING:
     from kingdom.court.general.context import GeneralContext, TaskContext
+    from kingdom.court.general.landing import OutageWait
     from kingdom.court.general.workspace import Workplace
     from kingdom.court.models import Result
 
@@ -32,6 +33,7 @@ async def post_review(
     place: Workplace | None,
     result: Result,
     document: Mapping[str, Any],
+    outage: OutageWait,
 ) -> Result:
     """Post the review of a task that succeeded; return the result with where it is.
 
@@ -47,7 +49,7 @@ async def post_review(
         mark = post_mark(result.task_id)  # a webhook tells of each comment by itself
         notes = tuple(LineNote(one.path, one.line, f"{clean(one.body)}\n\n{mark}") for one in comments_of(document))
         body = f"{clean(str(document.get('summary') or '')).strip()}\n\n{mark}"
-        url = await _post(place, WantedReview(pull.number, pull.head, body, mark, notes))
+        url = await _post(place, WantedReview(pull.number, pull.head, body, mark, notes), outage)
     except (GitError, ValueError) as error:
         said = f"The review was not posted: {error}"
         return result.model_copy(update={"summary": f"{result.summary}\n\n{said}".strip()})
@@ -55,7 +57,7 @@ async def post_review(
     return result.model_copy(update={"links": links, REVIEWED_HEAD: pull.head})
 
 
-async def _post(place: Workplace, wanted: WantedReview) -> str:
+async def _post(place: Workplace, wanted: WantedReview, outage: OutageWait) -> str:
     assert place.tree is not None
     clone = place.tree.clone
     target = PullRequestTarget.of(clone.url)
@@ -64,4 +66,4 @@ async def _post(place: Workplace, wanted: WantedReview) -> str:
         requests = await PullRequests.open(target, clone.git.access.credentials)
         return await requests.review(wanted)
 
-    return await through_outage(post, OUTAGE_SECONDS)
+    return await through_outage(post, OUTAGE_SECONDS, outage)

@@ -41,7 +41,7 @@ from kingdom.court.general.context import (
 )
 from kingdom.court.general.errors import TaskHeld, TaskNotNeeded, TaskNotReady, TaskRefused
 from kingdom.court.general.evidence import ClaimedSuccess, check_evidence, evidence_error
-from kingdom.court.general.landing import LandedTask, land_result, landed_fields
+from kingdom.court.general.landing import LandedTask, OutageWait, land_result, landed_fields
 from kingdom.court.general.preparation import (
     assigned_soldier,
     assignment_file,
@@ -123,6 +123,7 @@ class TaskRun:
         self.task = task
         self.delivery = delivery
         self.soldier_id: str | None = None
+        self.outage = OutageWait(context)
         self._context = context
         self._begun = begun
         self._progress = context.progress_store.load(task.id)
@@ -312,9 +313,8 @@ class TaskRun:
             result = self._result_builder(outcome).of(status, error, checks)
             return TaskFinished(await self._unless_halted(self._land(result, outcome)))
         progress.retries += 1
-        progress.errors.append(
-            cut_middle(clean(error or f"the soldier ended as {status} and gave no reason"), _MAX_ERROR_BYTES)
-        )
+        reason = error or f"the soldier ended as {status} and gave no reason"
+        progress.errors.append(cut_middle(clean(reason), _MAX_ERROR_BYTES))
         await self._save_outcome(progress, outcome)
         pause = backoff(progress.retries - 1, *_BACKOFF_SECONDS)
         await self._unless_halted(self._context.deps.sleep(pause))
@@ -334,9 +334,9 @@ class TaskRun:
     async def _land(self, result: Result, outcome: Outcome) -> Result:
         context, task_context, plan = self._context, self._task_context, self._context.manifest.land
         if plan is not None and plan.how == "review":
-            result = await post_review(context, task_context, self._place, result, outcome.result or {})
+            result = await post_review(context, task_context, self._place, result, outcome.result or {}, self.outage)
         else:
-            result = await land_result(context, task_context, self._place, result)
+            result = await land_result(context, task_context, self._place, result, self.outage)
         if self._begun_shown is not None:
             await asyncio.wait([self._begun_shown])  # a reply comes after it
         return await post_reply(context, task_context, result, outcome.result or {})
