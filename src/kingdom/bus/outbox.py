@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 from kingdom.bus.delivery import DocumentForm
 from kingdom.bus.envelope import PRIORITIES, Envelope, check_worker
-from kingdom.bus.errors import TransactionMismatch
+from kingdom.bus.errors import NotSetUp, TransactionMismatch
 
 PRIORITY: Final = PRIORITIES  # stored as their index: the smallest is claimed first
 RANK: Final = {name: rank for rank, name in enumerate(PRIORITIES)}
@@ -110,6 +110,9 @@ Rows = Sequence[Sequence[Any]]
 Params = Mapping[str, Any]
 
 _NAME: Final = re.compile(r"(?<!:):([a-z_]+)")
+_NO_TABLE: Final = re.compile(
+    r'relation "(?:[^"]*\.)?((?:out|in)box_\w+)" does not exist|no such table: (?:\S+\.)?((?:out|in)box_\w+)'
+)
 _KINDS: Final = (
     "psycopg (sync or async), asyncpg, sqlite3, SQLAlchemy (Session, AsyncSession, Connection) or Django's connection"
 )
@@ -125,10 +128,22 @@ class CallerTransaction:
 
     async def run(self, sql: str, params: Params) -> Rows:
         """Run one statement and return its rows, with a synchronous or an asynchronous driver."""
-        if self.run_async is not None:
+        if self.run_async is None:
+            return self.run_now(sql, params)
+        try:
             return await self.run_async(sql, params)
+        except Exception as error:
+            _raise_if_not_set_up(error)
+            raise
+
+    def run_now(self, sql: str, params: Params) -> Rows:
+        """Run one statement with a synchronous driver, and return its rows."""
         assert self.run_sync is not None
-        return self.run_sync(sql, params)
+        try:
+            return self.run_sync(sql, params)
+        except Exception as error:
+            _raise_if_not_set_up(error)
+            raise
 
 
 def as_transaction(tx: Any) -> CallerTransaction:
@@ -138,6 +153,15 @@ def as_transaction(tx: Any) -> CallerTransaction:
         if package in _ADOPTERS:
             return _ADOPTERS[package](tx, {item.__name__ for item in type(tx).__mro__})
     raise TransactionMismatch(f"tx= is a {type(tx).__module__}.{type(tx).__qualname__}; it takes {_KINDS}")
+
+
+def _raise_if_not_set_up(error: Exception) -> None:
+    """Raise :class:`NotSetUp` for what a driver says of a table of ours that is not there."""
+    if (found := _NO_TABLE.search(str(error))) is not None:
+        raise NotSetUp(
+            f"there is no table {found[1] or found[2]} where tx= looks: run `await bus.setup()` or "
+            "`kingdom bus migrate` on this database, or name the schema of the tables with schema="
+        ) from error
 
 
 def require_dialect(transaction: CallerTransaction, dialect: Dialect, url: str) -> None:
@@ -230,16 +254,32 @@ def _adopt_sqlalchemy(tx: Any, names: set[str]) -> CallerTransaction:
     if names & {"AsyncSession", "AsyncConnection"}:
 
         async def run_async(sql: str, params: Params) -> Rows:
+            connection = (await tx.connection()) if "AsyncSession" in names else tx
+            await connection.run_sync(_require_sqlalchemy_transaction)
             result = await tx.execute(text(sql), dict(params))
             return result.fetchall() if result.returns_rows else ()
 
         return CallerTransaction(dialect, run_async=run_async)
 
     def run(sql: str, params: Params) -> Rows:
+        _require_sqlalchemy_transaction(tx.connection() if "Session" in names else tx)
         result = tx.execute(text(sql), dict(params))
         return result.fetchall() if result.returns_rows else ()
 
     return CallerTransaction(dialect, run_sync=run)
+
+
+def _require_sqlalchemy_transaction(connection: Any) -> None:
+    """Begin the transaction of a connection, as its first statement would; refuse a connection that has none."""
+    if not connection.in_transaction():
+        connection.begin()
+    pooled = connection.connection
+    driver = pooled.driver_connection
+    autocommit = getattr(pooled.dbapi_connection, "autocommit", None) is True
+    if connection.dialect.name == "sqlite":  # None is also for those who begin by themselves, as SQLAlchemy advises
+        autocommit = autocommit or (driver.isolation_level is None and not driver.in_transaction)
+    if autocommit:
+        raise _no_transaction("an SQLAlchemy connection with isolation_level AUTOCOMMIT", "without that level")
 
 
 def _adopt_django(tx: Any, _names: set[str]) -> CallerTransaction:
@@ -324,7 +364,7 @@ class Inbox:
         transaction = as_transaction(tx)
         if transaction.run_sync is None:
             raise TransactionMismatch("first_sync needs a synchronous transaction; use `await inbox.first(…)`")
-        return bool(transaction.run_sync(self._insert, self._params(event)))
+        return bool(transaction.run_now(self._insert, self._params(event)))
 
     def _params(self, event: Envelope | str) -> dict[str, str]:
         return {"consumer": self.consumer, "event_id": event if isinstance(event, str) else event.event_id}

@@ -186,7 +186,7 @@ def publish_sync(
     if transaction.run_sync is None:
         raise TransactionMismatch("publish_sync needs a synchronous transaction; use `await bus.publish(…, tx=…)`")
     sql, params = insert_statement(transaction.dialect, stream, unique, max_bytes, schema)
-    return [row[0] for row in transaction.run_sync(sql, params)]
+    return [row[0] for row in transaction.run_now(sql, params)]
 
 
 class _PublisherCache:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from kingdom.bus import Envelope, EventBus, Inbox, InvalidEnvelope, TransactionMismatch, connect, publish_sync
+from kingdom.bus import Envelope, EventBus, Inbox, InvalidEnvelope, NotSetUp, TransactionMismatch, connect, publish_sync
 from kingdom.bus.transports.postgresql._connections import split_url
 
 STREAM = "orders"
@@ -439,3 +439,61 @@ class TestOutsideATransaction:
             connection.execute("BEGIN IMMEDIATE")
             assert Inbox("packer").first_sync(order(), tx=connection)
         connection.close()
+
+    async def test_sqlalchemy_in_autocommit_mode(self, postgres_url: str) -> None:
+        address, _, options = _alchemy(postgres_url)
+        engine = sqlalchemy.create_engine(address, connect_args={"options": options}, isolation_level="AUTOCOMMIT")
+        with Session(engine) as session:
+            await self.refused(postgres_url, session, "without that level")
+        with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
+            assert Inbox("packer").first_sync(order(), tx=connection)
+        engine.dispose()
+        for driver in ("psycopg", "asyncpg"):
+            async_engine = create_async_engine(address.replace("+psycopg", f"+{driver}"))
+            async with async_engine.connect() as plain:
+                await plain.execution_options(isolation_level="AUTOCOMMIT")
+                await self.refused(postgres_url, plain, "without that level")
+            await async_engine.dispose()
+
+    async def test_sqlalchemy_on_sqlite_in_autocommit_mode(self, tmp_path: Any) -> None:
+        engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/bus.db")
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            await self.refused(f"sqlite://{tmp_path}/bus.db", connection, "without that level")
+        engine.dispose()
+
+    async def test_those_who_begin_on_sqlite_by_themselves_as_sqlalchemy_advises(self, tmp_path: Any) -> None:
+        engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/bus.db")
+
+        @sqlalchemy.event.listens_for(engine, "connect")
+        def leave_it_to_us(connection: Any, _: Any) -> None:
+            connection.isolation_level = None
+
+        @sqlalchemy.event.listens_for(engine, "begin")
+        def begin(connection: Any) -> None:
+            connection.exec_driver_sql("BEGIN")
+
+        async with connect(f"sqlite://{tmp_path}/bus.db") as bus:
+            await bus.setup()
+            with engine.connect() as connection:
+                assert len(await bus.publish(STREAM, order(), tx=connection)) == 1
+                connection.rollback()
+            assert await pending(bus) == 0
+        engine.dispose()
+
+
+async def test_a_database_without_tables_is_named_with_what_to_do(postgres_url: str, tmp_path: Any) -> None:
+    expected = "there is no table (outbox|inbox)_event where tx= looks: run `await bus.setup"
+    dsn, _ = _dsn(postgres_url)
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/none.db")
+    with closing(sqlite3.connect(tmp_path / "none.db")) as plain, Session(engine) as session:
+        for synchronous in (plain, session):
+            with pytest.raises(NotSetUp, match=expected):
+                publish_sync(STREAM, order(), tx=synchronous)
+            with pytest.raises(NotSetUp, match=expected):
+                Inbox("packer").first_sync(order(), tx=synchronous)
+    engine.dispose()
+    connection = await asyncpg.connect(dsn)
+    async with connection.transaction():
+        with pytest.raises(NotSetUp, match=expected):
+            await Inbox("packer", schema="public").first(order(), tx=connection)
+    await connection.close()
