@@ -115,8 +115,12 @@ class Worker:
             with contextlib.suppress(RuntimeError):  # the loop has closed, so the worker has stopped
                 loop.call_soon_threadsafe(stopping.set)
 
-    async def run(self) -> None:
-        """Work until cancelled, until :meth:`stop` is called or until SIGTERM arrives; then drain."""
+    async def run(self, *, until_idle: bool = False) -> None:
+        """Work until cancelled, until :meth:`stop` is called or until SIGTERM arrives; then drain.
+
+        With ``until_idle`` it also ends when nothing that it could claim is left, for a scheduled job or a test.
+        Events that wait for their time, or for a retry later than in ``poll`` seconds, stay for the next worker.
+        """
         if self._loop is not None:
             raise InvalidOption("this worker is running already: create another one to run beside it")
         if self.dispatcher.types == []:
@@ -129,7 +133,7 @@ class Worker:
         self._executor = ThreadPoolExecutor(self._concurrency, thread_name_prefix=f"kingdom-{self.name}")
         undo_signals = on_stop_signal(self.stop) if self._signals else lambda: None
         try:
-            await self._work(self._stopping)
+            await self._work(self._stopping, until_idle)
         finally:
             undo_signals()
             self._executor.shutdown(wait=False, cancel_futures=True)
@@ -137,9 +141,12 @@ class Worker:
 
     # ── run ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _work(self, stopping: asyncio.Event) -> None:
+    async def _work(self, stopping: asyncio.Event, until_idle: bool) -> None:
         held, turn = self._held, LoopTurn()
-        claimer = Claimer(self._claim, held, self._pace, self._poll, lambda: settler.backlog >= 10 * self._batch)
+        is_over = self._is_idle if until_idle else None
+        claimer = Claimer(
+            self._claim, held, self._pace, self._poll, lambda: settler.backlog >= 10 * self._batch, is_over
+        )
         settler = Settler(self.bus, held, self._batch, self.stats, claimer.flushed)
         renewer = LeaseRenewer(self.bus, held, self._lease, self.stats)
         unsubscribe = self.bus.subscribe(self.stream, claimer.wake, types=self.dispatcher.types)
@@ -237,6 +244,12 @@ class Worker:
             with contextlib.suppress(BusError):
                 await self._release(await claimed)
             raise
+
+    async def _is_idle(self) -> bool:
+        """Whether a claim that found nothing means that there is nothing: not on shards of others, for example."""
+        if self._held.leased:
+            return False
+        return not await self.bus.peek(self.stream, limit=1, types=self.dispatcher.types)
 
     # ── one event ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -206,7 +206,7 @@ class Claimer:
     """Claims events ahead of the handlers. Sleeps until the bus, a due retry or the poll interval wakes it.
 
     ``claim`` returns deliveries and the time until which their leases hold at least. ``blocked`` returns whether too
-    many verdicts wait to be written.
+    many verdicts wait to be written. ``is_over`` is called when nothing was claimed; if it returns True, the loop ends.
     """
 
     def __init__(
@@ -216,12 +216,15 @@ class Claimer:
         pace: Prefetch,
         poll: float,
         blocked: Callable[[], bool],
+        is_over: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._claim = claim
         self._held = held
         self._pace = pace
         self._poll = poll
         self._blocked = blocked
+        self._is_over = is_over
+        self._due_soon = 0.0  # when the last retry falls due that is not worth ending for, by the time of the loop
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
 
@@ -239,15 +242,20 @@ class Claimer:
         The store wakes no subscriber when a retry falls due, so the worker sets a timer of its own.
         """
         self._room.set()
-        for delay in set(due_in):
-            asyncio.get_running_loop().call_later(delay + 0.002, self.wake)  # rather late than early
+        if self._is_over is not None:
+            self.wake()  # it may be over now
+        loop = asyncio.get_running_loop()
+        for delay in {one + 0.002 for one in due_in}:  # rather late than early
+            loop.call_later(delay, self.wake)
+            if delay <= self._poll:
+                self._due_soon = max(self._due_soon, loop.time() + delay)
 
     async def run(self) -> None:
-        """Claim until cancelled."""
+        """Claim until cancelled, or until it is over."""
         outage = Outage("claim events")
         warming = asyncio.get_running_loop().call_later(_WARM_UP_SECONDS, self._warmed_up)
         try:
-            await self._claim_forever(outage)
+            await self._claim_all(outage)
         finally:
             warming.cancel()
 
@@ -255,7 +263,7 @@ class Claimer:
         self._pace.warmed_up()
         self._room.set()
 
-    async def _claim_forever(self, outage: Outage) -> None:
+    async def _claim_all(self, outage: Outage) -> None:
         while True:
             self._room.clear()
             ask = 0 if self._blocked() else self._pace.ask(self._held.unfinished)
@@ -266,6 +274,8 @@ class Claimer:
             try:
                 claimed, valid_until = await self._claim(ask)
                 outage.over()
+                if not claimed and await self._ends():
+                    return
             except (TransportUnavailable, StorageFull) as error:
                 await outage.wait(error)
                 continue
@@ -274,6 +284,10 @@ class Claimer:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._poll * random.uniform(0.8, 1.2)):  # noqa: S311
                         await self._wake.wait()
+
+    async def _ends(self) -> bool:
+        soon = asyncio.get_running_loop().time() < self._due_soon
+        return self._is_over is not None and not soon and await self._is_over()
 
 
 class LeaseRenewer:

@@ -169,6 +169,30 @@ class WorkerBehaviours(Behaviours):
             await seen.reach(2)
         assert [item.type for item in seen.events] == ["Known", "Unknown"]
 
+    async def test_a_worker_that_runs_until_it_is_idle_ends_by_itself(self, harness: Harness, stream: str) -> None:
+        bus, seen, failed = harness.bus, SeenEvents(), 0
+        later = event(not_before=harness.now() + timedelta(hours=1))
+        await bus.publish(stream, [*events(30), later, event("Unknown")])
+        worker = worker_on(bus, stream, batch=10, retry=AT_ONCE)
+
+        @worker.on("Happened")
+        async def handle(item: Envelope) -> None:
+            nonlocal failed
+            if failed < 2:
+                failed += 1
+                raise Retry("not yet", after=0)
+            if item.payload.get("number") == 5:
+                await bus.publish(stream, event())
+            seen.add(item)
+
+        async with asyncio.timeout(PATIENCE):
+            await worker.run(until_idle=True)
+        assert len(seen.events) == 31, "with what was retried, and what was published meanwhile"
+        assert await counts(bus, stream) == (2, 0, 0), "what is for later and for others"
+        async with asyncio.timeout(PATIENCE):
+            await worker.run(until_idle=True)
+        assert len(seen.events) == 31
+
     async def test_plain_functions_run_in_threads(self, bus: EventBus, stream: str) -> None:
         seen, places = SeenEvents(), []
         await bus.publish(stream, events(5))
