@@ -14,6 +14,10 @@ from kingdom.court.machines.listing import Machine, save_machines
 from tests.support.command import kingdom
 from tests.support.courts import Court, until
 
+ASKING = {
+    "name": "scripted",
+    "options": {"script": [{"result": {"status": "needs_human", "question": {"text": "Release it?"}}}]},
+}
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
 
@@ -62,9 +66,16 @@ def test_a_machine_joins_works_for_the_court_and_leaves(tmp_path: Path, postgres
             assert [(one["name"], one["here"]) for one in shown["machines"]] == [("seat", True), ("builder-2", False)]
             assert "seat (here)" in (said := seat.run("status").stdout)
             assert "leads the court" not in said
-            said = until(lambda: "seat" in (found := builder.run("status").stdout) and found, "the list of machines")
-            assert "seat leads the court: its status shows open questions and alerts" in said
+            said = until(
+                lambda: "leads the court: no" in (found := builder.run("status").stdout) and found, "the court"
+            )
+            assert "seat leads the court: no open questions, no alerts" in said
             assert "Nothing needs a person" not in said
+            seat.install("gen-asks", engine=ASKING)
+            seat.emit(kind="asks.work")
+            question = "seat leads the court: 1 open question; its status shows it"
+            until(lambda: question in builder.run("status").stdout, "the question, without its text")
+            assert "Release it?" not in builder.run("status", "--json").stdout
             done = builder.run("leave")
             assert done.stdout.startswith("builder-2 has left the court")
             assert "builder-2" not in _machines(seat.root)

@@ -99,6 +99,7 @@ def test_a_machine_that_stands_by_takes_over_and_the_court_goes_on(machines: _Th
         until(lambda: _done(seat, first), "the first task")
         asking = seat.emit({"result": QUESTION})
         question = until(lambda: seat.ask("status")["questions"], "the question")
+        assert until(lambda: spare.ask("status")["questions"], "it is shown where it stands by, too") == question
         _die(seat)
         until(lambda: _leads(spare), "spare takes over")
         until(lambda: machines.duties(spare).get("spare") == ("active", True), "it says so")

@@ -24,7 +24,8 @@ from kingdom.court.errors import CourtError
 from kingdom.court.king.admission import HealthGate
 from kingdom.court.machines.capacity import leads_or_joined, runs_here
 from kingdom.court.machines.listing import MachineState, homeless_generals, machine_problems, read_machines
-from kingdom.court.packages.installed import GeneralsCache, held_tasks, load_generals
+from kingdom.court.machines.role_reports import budget_level, read_role_reports
+from kingdom.court.packages.installed import GeneralsCache, load_generals
 from kingdom.court.problems import (
     API_CONFIG,
     CourtProblem,
@@ -52,9 +53,9 @@ if TYPE_CHECKING:
     from kingdom.court.config import SystemConfig
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
+    from kingdom.court.machines.role_reports import RoleReports
     from kingdom.court.soldiers import Soldier
 
-_MAX_SAMPLES: Final = 3  # tasks that are named for each reason of a hold
 _DEFAULT_INTERVAL_SECONDS: Final = 60.0
 
 
@@ -219,17 +220,17 @@ def read_overview_without_queues(home: Home, now: float, readers: OverviewReader
     used = readers or OverviewReaders(home)
     _read_condition(view, home, now, used)
     view.roles = _roles(home, now)
-    holds = read_object(home.heartbeat("king")).get("holds")
-    view.holds = dict(holds) if isinstance(holds, dict) else {}
-    for reason, tasks in held_tasks(home).items():
-        view.holds[reason] = {"count": len(tasks), "tasks": tasks[:_MAX_SAMPLES]}
+    reports = read_role_reports(home)
+    view.alerts = [ActiveAlert(name, str(text)) for name, text in sorted(reports.alert_texts.items())]
+    view.holds = reports.holds
     view.machines = read_machines(home, now)
+    _add_from_machines(view)
     view.problems += machine_problems(view.machines)
     if view.machines:
         generals = load_generals(home).by_name.values()
         view.problems += homeless_generals(view.machines, [general.manifest for general in generals])
     view.soldiers = [*_soldiers(used.roster.at_work(), now), *_soldiers_elsewhere(view.machines, now)]
-    view.questions = _questions(home)
+    view.questions = _questions(home, reports)
     view.problems += home_problems(home) + recent_failures(home, used.journal, now)
     if readers is None:
         used.close()
@@ -238,7 +239,8 @@ def read_overview_without_queues(home: Home, now: float, readers: OverviewReader
 
 async def open_questions(services: Services) -> list[OpenQuestion]:
     """Return the questions that the king reports as open, without those that have an answer in the queue."""
-    return await _unanswered(services, await asyncio.to_thread(_questions, services.home))
+    home = services.home
+    return await _unanswered(services, await asyncio.to_thread(lambda: _questions(home, read_role_reports(home))))
 
 
 async def _unanswered(services: Services, asked: list[OpenQuestion]) -> list[OpenQuestion]:
@@ -248,12 +250,8 @@ async def _unanswered(services: Services, asked: list[OpenQuestion]) -> list[Ope
 
 
 def _read_condition(view: CourtOverview, home: Home, now: float, used: OverviewReaders) -> None:
-    """Read health, budget and alerts."""
+    """Read health and budget."""
     view.health = HealthState(*HealthGate(home).level(now))
-    texts = read_object(home.heartbeat("chamberlain")).get("alert_texts")
-    if isinstance(texts, dict):
-        view.alerts = [ActiveAlert(str(name), str(text)) for name, text in sorted(texts.items())]
-    status = read_object(home.role("chamberlain") / "tokens.json").get("status")
     try:
         system = load_system(home)
         limits = cost_summary(now, used.ledger, system, used.generals.current().by_name).limits
@@ -265,11 +263,12 @@ def _read_condition(view: CourtOverview, home: Home, now: float, used: OverviewR
         view.problems.append(CourtProblem("sandbox", unconfined))
     spent = [f"{name}: {shown}" for name, (shown, _) in limits.items()]
     parts = [part for _, part in limits.values()]
-    view.budget = BudgetSummary(_budget_status(status, max(parts, default=0.0), system.budget.warning_percent), spent)
+    view.budget = BudgetSummary(_budget_status(home, max(parts, default=0.0), system.budget.warning_percent), spent)
 
 
-def _budget_status(court: object, part: float, warning_percent: float) -> str:
-    """Return the status that the chamberlain wrote for the court, or a worse one of a general's own limit."""
+def _budget_status(home: Home, part: float, warning_percent: float) -> str:
+    """Return the level that the chamberlain wrote for the court, or a worse one of a general's own limit."""
+    court = budget_level(home)
     if court == "critical" or part >= 1:
         return "critical"
     return "warning" if court == "warning" or part * 100 >= warning_percent else "ok"
@@ -349,12 +348,22 @@ async def _queues(services: Services) -> list[QueueState]:
     return found
 
 
-def _questions(home: Home) -> list[OpenQuestion]:
-    """Return the questions of the tasks in the king's heartbeat, without those that are answered in files."""
-    king = read_object(home.heartbeat("king"))
-    asking = king.get("asking")
+def _add_from_machines(view: CourtOverview) -> None:
+    """Add what other machines report: what their generals hold back, and the state of a court that is led elsewhere."""
+    here = next((one for one in view.machines if one.here), None)
+    for machine in view.machines:
+        if machine.here or machine.state != "active":
+            continue
+        view.holds |= {f"{reason} (on {machine.name})": held for reason, held in machine.held.items()}
+        if machine.court is not None and here is not None and here.joined:  # it has no chamberlain, nor its files
+            view.health = HealthState(machine.court.health, f"as {machine.name} reports")
+            view.budget = BudgetSummary(machine.court.budget, [])
+
+
+def _questions(home: Home, reports: RoleReports) -> list[OpenQuestion]:
+    """Return the questions of the tasks that ask, without those that are answered in files."""
     found = []
-    for task_id in asking if isinstance(asking, list) else []:
+    for task_id in reports.asking:
         result = read_json(home.result(task_id))
         if not isinstance(result, dict) or is_answered_in_files(home, task_id):
             continue
@@ -366,7 +375,7 @@ def _questions(home: Home) -> list[OpenQuestion]:
                 str(result.get("general", "")),
                 str(question.get("text") or ""),
                 [str(choice) for choice in question.get("choices") or []],
-                _deadline(king, task_id, question),
+                _deadline(reports, task_id, question),
             )
         )
     return found
@@ -374,11 +383,10 @@ def _questions(home: Home) -> list[OpenQuestion]:
 
 def question_deadline(home: Home, task_id: str, question: Mapping[str, Any]) -> str | None:
     """Return until when the king waits for the answer to a question."""
-    return _deadline(read_object(home.heartbeat("king")), task_id, question)
+    return _deadline(read_role_reports(home), task_id, question)
 
 
-def _deadline(king: Mapping[str, Any], task_id: str, question: Mapping[str, Any]) -> str | None:
+def _deadline(reports: RoleReports, task_id: str, question: Mapping[str, Any]) -> str | None:
     """The king's own deadline counts, which includes the manifest's; then what the agent wished."""
-    known = king.get("deadlines")
-    until = (known.get(task_id) if isinstance(known, dict) else None) or question.get("deadline")
+    until = reports.deadlines.get(task_id) or question.get("deadline")
     return None if until is None else str(until)

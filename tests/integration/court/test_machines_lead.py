@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import random
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +18,7 @@ from kingdom.bus.errors import TransportUnavailable
 from kingdom.court.acknowledgements import Acknowledgements
 from kingdom.court.config import MachineSection
 from kingdom.court.errors import JoinedMachine, NotLeading
-from kingdom.court.home import Home
+from kingdom.court.home import MARKER, Home
 from kingdom.court.machines import leading, own_lead
 from kingdom.court.machines.capacity import require_lead
 from kingdom.court.machines.database import CourtDatabase
@@ -35,10 +36,12 @@ from kingdom.court.machines.own_lead import (
 )
 from kingdom.court.machines.registry import Registry
 from kingdom.court.machines.replica import Replica, is_shared, shared_files
+from kingdom.court.machines.role_reports import keep_role_reports
+from kingdom.court.overview import read_overview_without_queues
 from kingdom.court.queues import MESSAGES, IdSequences, declare_queues, open_queues
 from kingdom.web.security.tokens import TokenStore
 from tests.support.courts import PATIENCE
-from tests.support.machines import install
+from tests.support.machines import eventually, install
 from tests.support.web_court import web_court
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
@@ -199,6 +202,40 @@ async def test_a_machine_whose_files_change_as_it_stops_stops(
     keeper._wake.set()
     async with asyncio.timeout(PATIENCE):
         await keeper.stop()
+
+
+async def test_a_machine_that_stands_by_shows_what_the_roles_of_the_other_report(
+    pair: tuple[_Machine, _Machine], postgres_url: str
+) -> None:
+    one, two = pair
+    for machine in pair:
+        machine.write(MARKER, "{}")
+    asking = {"asking": ["task-20260207-001"], "deadlines": {"task-20260207-001": "2026-02-08T00:00:00Z"}}
+    held = {"health is red": {"count": 2, "events": ["evt-a", "evt-b"]}}
+    one.write("state/king/heartbeat", json.dumps({**asking, "holds": held}))
+    one.write("state/chamberlain/heartbeat", json.dumps({"alert_texts": {"config": "it cannot be read"}}))
+    one.write("state/results/task-20260207-001.json", json.dumps({"question": {"text": "Which?"}}))
+    two.write("state/king/heartbeat", json.dumps({"asking": ["task-20260101-001"], "holds": {"long ago": 1}}))
+    keepers = [LeadKeeper(each.home, postgres_url, MachineSection(name=each.name), lambda: None) for each in pair]
+    await keepers[0].start()
+    await eventually(lambda: (lead := read_lead(one.home)) and lead.leading)
+    await keepers[1].start()
+    try:
+        view = await eventually(lambda: (found := read_overview_without_queues(two.home, 0.0)).questions and found)
+        assert [(ask.task_id, ask.question, ask.deadline) for ask in view.questions] == [
+            ("task-20260207-001", "Which?", "2026-02-08T00:00:00Z")
+        ]
+        assert view.holds == held
+        assert [(alert.name, alert.text) for alert in view.alerts] == [("config", "it cannot be read")]
+        kept = (one.home.root / "state/role-reports.json").stat()
+        one.write("state/king/heartbeat", json.dumps({"ts": "later", **asking, "holds": held}))
+        keep_role_reports(one.home)
+        assert (one.home.root / "state/role-reports.json").stat() == kept  # a heartbeat alone copies nothing
+        one.write("state/king/heartbeat", json.dumps({"asking": [], "holds": {}}))
+        await eventually(lambda: not read_overview_without_queues(two.home, 0.0).questions)
+    finally:
+        for keeper in reversed(keepers):
+            await keeper.stop()
 
 
 async def test_twenty_homes_that_ask_at_once_get_one_holder(tmp_path: Path, postgres_url: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from kingdom.cli.court.machines import machine_row
@@ -88,6 +90,42 @@ def test_a_general_of_a_machine_that_stands_by_is_run_by_nobody() -> None:
 def test_the_list_names_generals_where_they_run() -> None:
     shown = {one.name: machine_row(one)[3] for one in court("seat", leader="spare")}
     assert shown == {"seat": "-", "spare": "-", "builder": "gen-other"}
+
+
+HELD = {"gen-x: no login": {"count": 5, "tasks": ["task-1", "task-2", "task-3"]}}
+SUMMARY = {"health": "yellow", "budget": "ok", "questions": 1, "alerts": 2, "held": 3}
+
+
+@pytest.mark.parametrize(
+    ("said", "held"),
+    [
+        (HELD, HELD),
+        (
+            {"a\x1b[2J\nb": {"count": 1, "tasks": [7, "x" * 1000]}},
+            {"a [2J b": {"count": 1, "tasks": ["7", "x" * 119 + "…"]}},
+        ),
+        ({"long": {"count": 9, "tasks": list("abcdefgh")}}, {"long": {"count": 9, "tasks": ["a", "b", "c"]}}),
+        ({"no count": {"tasks": []}, "no object": 7}, {}),
+        (["x"], {}),
+    ],
+)
+def test_what_a_machine_says_it_holds_back_is_checked(said: object, held: object) -> None:
+    assert describe_machine(machine(held=said), "seat").held == held
+
+
+def test_a_machine_may_say_a_million_reasons_and_a_few_are_shown() -> None:
+    said = {f"reason {number}": {"count": 1, "tasks": []} for number in range(1000)}
+    assert len(describe_machine(machine(held=said), "seat").held) == 20
+
+
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [(SUMMARY, True), ({**SUMMARY, "of a later version": 1}, False), ("x", False), (None, False), ({}, False)],
+)
+def test_the_machine_that_leads_says_how_the_court_is(said: object, known: bool) -> None:
+    found = describe_machine(machine(leads=True, court=said), "builder").court
+    assert (found and asdict(found)) == (SUMMARY if known else None)
+    assert describe_machine(machine(court=said), "builder").court is None  # another machine does not know
 
 
 @pytest.mark.parametrize("here", ["seat", "spare", "builder"])

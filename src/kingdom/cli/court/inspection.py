@@ -121,29 +121,51 @@ def _status_parts(overview: CourtOverview) -> list[output.Part]:
 
 def _condition(overview: CourtOverview) -> list[output.Part]:
     """Return the first lines: health, budget, alerts, and what needs a person."""
+    here = next((one for one in overview.machines if one.here), None)
+    wanted = overview.attention()
+    if here is not None and here.joined:
+        lines = _condition_elsewhere(overview)
+    else:
+        alerts = ", ".join(one.name for one in overview.alerts)
+        lines = _levels(overview, alerts, "bold red" if overview.alerts else "green")
+        lines += [] if wanted else [output.Styled("Nothing needs a person.", "green")]
+    if not wanted:
+        return lines
+    return [*lines, output.Styled("Needs a person:", "bold"), *(output.Styled(f"  - {one}", "bold") for one in wanted)]
+
+
+def _levels(overview: CourtOverview, alerts: str, style: str) -> list[output.Part]:
     health, budget = overview.health, overview.budget
     spent = f" ({'; '.join(budget.spent)})" if budget.spent else ""
-    lines: list[output.Part] = [
+    return [
         output.Styled(
             f"health  {health.level}{f' ({health.reason})' if health.reason and health.level != 'green' else ''}",
             _LEVEL_STYLES.get(health.level, ""),
         ),
         output.Styled(f"budget  {budget.status}{spent}", _LEVEL_STYLES.get(budget.status, "")),
-        output.Styled(
-            f"alerts  {', '.join(one.name for one in overview.alerts) or 'none'}",
-            "bold red" if overview.alerts else "green",
-        ),
+        output.Styled(f"alerts  {alerts or 'none'}", style),
     ]
-    wanted = overview.attention()
-    here = next((one for one in overview.machines if one.here), None)
+
+
+def _condition_elsewhere(overview: CourtOverview) -> list[output.Part]:
+    """Say on a machine that runs generals only what the machine that leads says of the court: it may not know more."""
     leader = next((one for one in overview.machines if one.leads), None)
-    if here is not None and leader is not None and leader is not here:  # its king and chamberlain know
-        lines.append(output.Styled(f"{leader.name} leads the court: its status shows open questions and alerts", "dim"))
-    elif not wanted:
-        lines.append(output.Styled("Nothing needs a person.", "green"))
-    if not wanted:
-        return lines
-    return [*lines, output.Styled("Needs a person:", "bold"), *(output.Styled(f"  - {one}", "bold") for one in wanted)]
+    if leader is None:
+        return []
+    court = leader.court if leader.state == "active" else None
+    if court is None:
+        return [output.Styled(f"{leader.name} leads the court: its status shows open questions and alerts", "dim")]
+    found = [output.plural(court.questions, "open question")] if court.questions else []
+    found += [output.plural(court.alerts, "alert")] if court.alerts else []
+    found += [f"{court.held} held back"] if court.held else []
+    several = court.questions + court.alerts + court.held > 1
+    said = (
+        f"{', '.join(found)}; its status shows {'them' if several else 'it'}"
+        if found
+        else "no open questions, no alerts"
+    )
+    lines = _levels(overview, str(court.alerts or ""), "bold red" if court.alerts else "green")
+    return [*lines, output.Styled(f"{leader.name} leads the court: {said}", "bold" if found else "dim")]
 
 
 def _minute(text: str | None, timezone: str) -> str:

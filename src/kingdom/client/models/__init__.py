@@ -11,6 +11,7 @@ from kingdom.client.models.court import ConditionState as ConditionState
 from kingdom.client.models.court import CostState as CostState
 from kingdom.client.models.court import CourtProblem as CourtProblem
 from kingdom.client.models.court import CourtState as CourtState
+from kingdom.client.models.court import CourtSummary as CourtSummary
 from kingdom.client.models.court import GeneralRecord as GeneralRecord
 from kingdom.client.models.court import GeneralState as GeneralState
 from kingdom.client.models.court import HealthState as HealthState

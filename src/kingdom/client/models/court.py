@@ -82,6 +82,16 @@ class CourtState(TypedDict):
     recent: list[JournalLine]
 
 
+class CourtSummary(TypedDict):
+    """The state of a court in levels and counts: what every machine may know."""
+
+    health: str
+    budget: str
+    questions: int
+    alerts: int
+    held: int
+
+
 class GeneralRecord(TypedDict):
     """What a general did and spent, and when it runs next."""
 
@@ -184,6 +194,8 @@ class MachineState(TypedDict):
     slots: NotRequired[int | None]
     load: NotRequired[float | None]
     cores: NotRequired[int | None]
+    held: NotRequired[dict[str, Any]]
+    court: NotRequired[CourtSummary | None]
 
 
 class ModelSpending(TypedDict):

@@ -22,6 +22,7 @@ from kingdom.court.machines.database import CourtDatabase
 from kingdom.court.machines.lead import RENEW_SECONDS, LeadTable
 from kingdom.court.machines.own_lead import OwnLead, holder_id, lease_end, write_lead
 from kingdom.court.machines.replica import Replica, is_shared, shared_folders
+from kingdom.court.machines.role_reports import keep_role_reports
 from kingdom.court.soldiers import all_soldiers
 from kingdom.court.supervisor.record import running_supervisor
 
@@ -175,6 +176,7 @@ class LeadKeeper:
                     self._begin(term)
                     await self._renew()
         elif lead.standby:
+            await asyncio.to_thread(keep_role_reports, self._home)
             await self._send(term, complete=lead.complete)
         elif lead.complete:
             await self._replica.withdraw(term)

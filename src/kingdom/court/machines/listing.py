@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field
 from kingdom.base.files import read_object, write_json
 from kingdom.base.times import epoch_seconds
 from kingdom.court.machines.capacity import load_machine
+from kingdom.court.machines.role_reports import CourtSummary, reported_holds
 from kingdom.court.models import timestamp
 from kingdom.court.problems import API_CONFIG, CourtProblem
 
@@ -82,6 +83,12 @@ class MachineState:
     slots: Annotated[int | None, Field(description="How many soldiers may run there at once.")] = None
     load: float | None = None
     cores: int | None = None
+    held: Annotated[dict[str, Any], Field(description="Why its generals hold tasks back: count and some ids.")] = field(
+        default_factory=dict
+    )
+    court: Annotated[CourtSummary | None, Field(description="The state of the court, from the machine that leads.")] = (
+        None
+    )
 
     @property
     def duty(self) -> str:
@@ -117,6 +124,8 @@ def describe_machine(machine: Machine, own: str) -> MachineState:
         _number(report.get("slots"), int),
         _number(report.get("load"), float),
         _number(report.get("cores"), int),
+        reported_holds(report.get("held")),
+        _summary(report.get("court")) if machine.leads else None,
     )
 
 
@@ -240,6 +249,12 @@ def _soldier(value: Any) -> MachineSoldier | None:
         return None
     texts = {name: str(value.get(name) or "") for name in ("id", "task_id", "general", "engine")}
     return MachineSoldier(**texts, started_at=_number(value.get("started_at"), float))
+
+
+def _summary(value: Any) -> CourtSummary | None:
+    with contextlib.suppress(TypeError):  # of another version
+        return CourtSummary(**value)
+    return None
 
 
 def _list(value: Any) -> list[Any]:

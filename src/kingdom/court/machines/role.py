@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,7 @@ from kingdom.court.machines.leading import LeadKeeper
 from kingdom.court.machines.listing import save_machines
 from kingdom.court.machines.registry import Registry
 from kingdom.court.machines.rights import Rights
+from kingdom.court.machines.role_reports import held_by_generals, summarize
 from kingdom.court.machines.shipping import Shipper
 from kingdom.court.machines.wakes import WakeCarrier
 from kingdom.court.packages.installed import GeneralsCache, general_folders
@@ -267,6 +269,8 @@ class Link:
             "slots": self._section.soldiers,
             "load": round(os.getloadavg()[0], 2),
             "cores": os.cpu_count(),
+            "held": held_by_generals(self._home),
+            **({"court": asdict(summarize(self._home, self._services.clock()))} if self._leads else {}),
         }
 
     async def _clean(self) -> None:
