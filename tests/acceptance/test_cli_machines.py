@@ -159,6 +159,33 @@ def test_a_court_on_one_machine_has_no_machines(tmp_path: Path) -> None:
         assert "is on one machine: kingdom init --database creates one for several" in done.stderr
 
 
+def test_a_machine_that_could_not_join_gets_no_role(tmp_path: Path, postgres_url: str) -> None:
+    court, builder = Court(tmp_path / "court"), tmp_path / "builder"
+    assert kingdom("init", str(court.root), "--database", postgres_url, "--machine", "seat").returncode == 0
+    for name, duty in (("seat", "stands by to lead"), ("spare", "stands by to lead")):
+        if name == "spare":
+            done = kingdom("join", postgres_url, "--name", name, "--standby", "--dir", str(tmp_path / name))
+            assert done.returncode == 0, done.stderr
+        done = court.run("machines", "add", name)
+        assert done.returncode == 1
+        assert f"error: {name} {duty} the court with the court's own role: choose another name" in done.stderr
+        assert done.stdout == ""
+    first = court.run("machines", "add", "builder")
+    assert "kingdom join --database-env KINGDOM_DATABASE --name builder" in first.stdout
+    assert kingdom("join", postgres_url, "--name", "builder", "--dir", str(builder)).returncode == 0
+    again = court.run("machines", "add", "builder")  # for other generals, or another password
+    assert again.returncode == 0
+    assert "kingdom join" not in again.stdout
+    assert "kingdom down && kingdom up      it is in the court already" in again.stdout
+    assert "its former password is not valid any more" in again.stdout
+    assert court.run("machines", "remove", "builder", "--yes").returncode == 0
+    done = court.run("machines", "add", "builder")
+    assert "builder was removed from the court: kingdom machines remove builder --forget frees its name" in done.stderr
+    assert court.run("machines", "remove", "builder", "--forget", "--yes").returncode == 0
+    assert "kingdom join" in court.run("machines", "add", "builder").stdout
+    assert court.run("machines", "remove", "builder", "--yes").returncode == 0  # its role of the server
+
+
 def test_the_first_machine_cannot_leave_and_an_unknown_one_cannot_be_removed(tmp_path: Path, postgres_url: str) -> None:
     court = Court(tmp_path / "court")
     assert kingdom("init", str(court.root), "--database", postgres_url, "--machine", "seat").returncode == 0

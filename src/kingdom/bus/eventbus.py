@@ -28,6 +28,7 @@ from kingdom.bus.envelope import DEFAULT_MAX_BYTES, Envelope, check_event_id, ch
 from kingdom.bus.errors import InvalidEnvelope, InvalidOption, TransactionMismatch, UnknownTransport
 from kingdom.bus.options import Seconds, check_count, positive_seconds, seconds, texts
 from kingdom.bus.transport import (
+    CONNECT_SECONDS,
     BatchFindingTransport,
     Clock,
     ListingTransport,
@@ -360,7 +361,7 @@ def connect(
     *,
     max_bytes: int = DEFAULT_MAX_BYTES,
     clock: Clock | None = None,
-    connect_timeout: float = 15.0,
+    connect_timeout: float = CONNECT_SECONDS,
 ) -> EventBus:
     """Return the bus at ``url``; use it as ``async with connect(url) as bus``.
 

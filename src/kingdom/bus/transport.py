@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from kingdom.bus.envelope import DEFAULT_MAX_BYTES
 
@@ -45,13 +45,17 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]  # seconds since the epoch, as time.time
 
 
+CONNECT_SECONDS: Final = 15.0  # to retry a store that is away
+INTERACTIVE_CONNECT_SECONDS: Final = 5.0  # the same while a person waits: give up early
+
+
 @dataclass(frozen=True, slots=True)
 class TransportOptions:
     """The options that ``connect`` passes to a transport."""
 
     max_bytes: int = DEFAULT_MAX_BYTES  # of one envelope's JSON form
     clock: Clock | None = None  # for transports without a clock of their own; None: time.time
-    connect_timeout: float = 15.0  # seconds to retry a store that is away
+    connect_timeout: float = CONNECT_SECONDS
     query: Mapping[str, str] = field(default_factory=dict)  # the query part of the URL
 
 

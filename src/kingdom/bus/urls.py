@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from kingdom.bus.errors import InvalidOption
 
@@ -51,6 +51,12 @@ def url_path(url: str) -> str:
     if not path or path == "/":
         raise InvalidOption(f"{url!r} names no path: write {parts.scheme}:///absolute/path")
     return "/" + path.lstrip("/") if path.startswith("/") else path
+
+
+def server_place(url: str) -> str:
+    """Return where the server of a URL is: ``db.example:5432``, or the folder of its socket."""
+    parts = url_parts(url)
+    return parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", ["localhost"])[0]
 
 
 def redact_url(url: str) -> str:

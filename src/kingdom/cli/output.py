@@ -82,6 +82,12 @@ def warn(text: str) -> None:
     print(f"{label} {sanitize(text)}", file=sys.stderr)  # noqa: T201
 
 
+def note(text: str) -> None:
+    """Print a line about the progress of a command on standard error."""
+    line = Styled(sanitize(text), "dim").paint() if has_colours(sys.stderr) else sanitize(text)
+    print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
 def say(text: str = "") -> None:
     """Print a line for people."""
     print(sanitize(text), flush=True)  # noqa: T201

@@ -10,12 +10,13 @@ import contextlib
 import os
 import re
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from kingdom.cli.output import CommandError
+from kingdom.cli.output import CommandError, note
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -32,31 +33,68 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_CONNECT_SECONDS: Final = 5.0  # the user waits: give up early on a store that is away
+_NOTICE_SECONDS: Final = 1.0  # after which a person is shown what a command waits for
 
 
 def with_bus(url: str, action: Callable[[EventBus], Awaitable[T]]) -> T:
     """Run ``action`` with the bus at ``url``."""
     from kingdom.bus import connect
+    from kingdom.bus.transport import INTERACTIVE_CONNECT_SECONDS
 
     async def run() -> T:
-        async with connect(url, connect_timeout=_CONNECT_SECONDS) as bus:
+        async with contextlib.AsyncExitStack() as stack:
+            with waiting_shown(url):
+                bus = await stack.enter_async_context(connect(url, connect_timeout=INTERACTIVE_CONNECT_SECONDS))
             return await action(bus)
 
     return run_async(run)
 
 
-def with_court(home: Path | None, action: Callable[[Services], Awaitable[T]]) -> T:
-    """Run ``action`` with the services of a court, whether it is up or not."""
-    from kingdom.court.bootstrap import open_services
+def with_court(home: Path | None, action: Callable[[Services], Awaitable[T]], *, lasting: bool = False) -> T:
+    """Run ``action`` with the services of a court, whether it is up or not.
 
+    A ``lasting`` action waits through a longer outage of the database.
+    """
     found = find_home(home)
 
     async def run() -> T:
-        async with open_services(found) as services:
+        async with open_court(found, lasting=lasting) as services:
             return await action(services)
 
     return run_async(run)
+
+
+@contextlib.asynccontextmanager
+async def open_court(home: Home, *, lasting: bool = False) -> AsyncIterator[Services]:
+    """Open the services of a court for a person, who is shown what is waited for."""
+    from kingdom.bus.transport import CONNECT_SECONDS, INTERACTIVE_CONNECT_SECONDS
+    from kingdom.court.bootstrap import open_services
+    from kingdom.court.config import load_system
+
+    timeout = CONNECT_SECONDS if lasting else INTERACTIVE_CONNECT_SECONDS
+    async with contextlib.AsyncExitStack() as stack:
+        with waiting_shown(load_system(home).queue_url(home)):
+            services = await stack.enter_async_context(open_services(home, connect_timeout=timeout))
+        yield services
+
+
+@contextlib.contextmanager
+def waiting_shown(url: str) -> Iterator[None]:
+    """Say on the terminal which server is waited for, if this takes longer than a second."""
+    from kingdom.bus.urls import server_place
+
+    what = {"postgresql": "the database", "postgres": "the database", "kafka": "Kafka"}.get(url.partition(":")[0])
+    if what is None or not sys.stderr.isatty():
+        yield
+        return
+    # A thread: what opens a connection may hold up an event loop, or have none.
+    timer = threading.Timer(_NOTICE_SECONDS, note, [f"waiting for {what} at {server_place(url)} …"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def with_store(home: Path | None, store: str | None, action: Callable[[WorkflowStore], Awaitable[T]]) -> T:

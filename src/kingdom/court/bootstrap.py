@@ -18,6 +18,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from typing import TYPE_CHECKING, Final
 
+from kingdom.bus.transport import CONNECT_SECONDS
 from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError, InvalidConfig
 from kingdom.court.loop import LINK, Services
@@ -55,14 +56,16 @@ class UnknownRole(CourtError):
 
 
 @contextlib.asynccontextmanager
-async def open_services(home: Home, clock: Callable[[], float] = time.time) -> AsyncIterator[Services]:
+async def open_services(
+    home: Home, clock: Callable[[], float] = time.time, *, connect_timeout: float = CONNECT_SECONDS
+) -> AsyncIterator[Services]:
     """Open the services that every role gets, and declare the queues. Close the services on exit."""
     system = load_system(home)
     url = system.queue_url(home)
     home.logs.mkdir(parents=True, exist_ok=True)
     journal = Journal(home.journal, clock)
     try:
-        async with open_queues(url) as bus, _lead_check(home, url, system) as lead:
+        async with open_queues(url, connect_timeout) as bus, _lead_check(home, url, system) as lead:
             await declare_queues(bus)
             yield Services(home, bus, journal, clock, lead)
     finally:

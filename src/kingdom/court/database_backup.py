@@ -21,6 +21,7 @@ import asyncpg
 
 from kingdom.base.files import read_object
 from kingdom.bus.errors import BusError
+from kingdom.bus.transport import INTERACTIVE_CONNECT_SECONDS
 from kingdom.bus.transports.postgresql import split_url
 from kingdom.bus.urls import redact_url
 from kingdom.court.errors import CourtError
@@ -31,7 +32,6 @@ from kingdom.court.queues import STREAMS, open_queues
 
 COURT_STREAMS: Final = (*STREAMS, REPORTS, ORDERS)
 _ABOUT: Final = "about.json"
-_CONNECT_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 2.0
 _RESTORE_LOCK: Final = 0x726573746F7265  # "restore", of an advisory lock
 _NUMBERED: Final = ("outbox_event", "id")  # the column that the database numbers
@@ -78,10 +78,10 @@ class DatabaseScope:
 
 
 async def _prepare_court(url: str, tables: frozenset[str]) -> None:
-    async with open_queues(url) as bus:
+    async with open_queues(url, INTERACTIVE_CONNECT_SECONDS) as bus:
         await bus.setup()
     if tables & _MACHINE_TABLES.keys():
-        await Registry(url).setup()
+        await Registry(url, connect_timeout=INTERACTIVE_CONNECT_SECONDS).setup()
 
 
 _MACHINE_TABLES: Final = {"court_machine": "name", "court_package": "general"}
@@ -232,7 +232,9 @@ async def _columns(connection: Any, table: str) -> list[str]:
 
 async def _connect(url: str) -> Any:
     dsn, options = split_url(url)
-    connection = await asyncpg.connect(dsn, timeout=_CONNECT_SECONDS, server_settings={"application_name": "kingdom"})
+    connection = await asyncpg.connect(
+        dsn, timeout=INTERACTIVE_CONNECT_SECONDS, server_settings={"application_name": "kingdom"}
+    )
     if schema := options.get("schema"):
         await connection.execute("SELECT set_config('search_path', quote_ident($1), false)", schema)
     return connection

@@ -14,6 +14,7 @@ from kingdom.agents.errors import SandboxUnavailable
 from kingdom.agents.sandbox.probes import has_own_sandbox, try_in_sandbox, try_own_sandbox
 from kingdom.agents.sandbox.proof import prove
 from kingdom.bus import BusError, Check
+from kingdom.bus.transport import INTERACTIVE_CONNECT_SECONDS
 from kingdom.court.bootstrap import configured_engines, configured_sandbox
 from kingdom.court.chamberlain import config as chamberlain
 from kingdom.court.config import load_system
@@ -39,6 +40,7 @@ from kingdom.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from kingdom.agents.engine import Engine, InProcessEngine
     from kingdom.agents.port import SandboxMode
@@ -148,8 +150,12 @@ _FULL_DISK_BYTES: Final = 100 << 20
 _GIT_TIMEOUT_SECONDS: Final = 10.0
 
 
-async def run_checks(home: Home, clock: Callable[[], float]) -> list[Check]:
-    """Run all checks. What cannot be checked is reported as an error."""
+async def run_checks(
+    home: Home,
+    clock: Callable[[], float],
+    waiting: Callable[[str], AbstractContextManager[object]] = contextlib.nullcontext,
+) -> list[Check]:
+    """Run all checks. What cannot be checked is reported as an error. ``waiting`` surrounds the connecting to a URL."""
     checks = [*_check_folders(home), _check_disk(home), await _check_git()]
     try:
         system = load_system(home)
@@ -169,7 +175,9 @@ async def run_checks(home: Home, clock: Callable[[], float]) -> list[Check]:
     checks += await check_engine_sandboxes(here, configured_engines(system), configured_sandbox(system))
     checks += _check_processes(home)
     try:
-        async with open_queues(url) as bus:
+        async with contextlib.AsyncExitStack() as stack:
+            with waiting(url):
+                bus = await stack.enter_async_context(open_queues(url, INTERACTIVE_CONNECT_SECONDS))
             await declare_queues(bus)
             checks += [check._replace(name=f"queues: {check.name}") for check in await bus.doctor()]
             checks += await _check_soldiers(Services(home, bus, Journal(home.journal), clock))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from kingdom.base.files import write_atomic
+from kingdom.bus.transport import INTERACTIVE_CONNECT_SECONDS
 from kingdom.bus.urls import redact_url
 from kingdom.court.config import MACHINE_FILE, check_timezone, load_system
 from kingdom.court.errors import CourtError
@@ -208,7 +209,7 @@ async def create_home(
     _make_files(result, choices)  # first, because it writes the marker: after an interruption the call can be repeated
     _make_folders(result)
     queues = _names(home.queue)
-    async with open_queues(load_system(home).queue_url(home)) as bus:
+    async with open_queues(load_system(home).queue_url(home), INTERACTIVE_CONNECT_SECONDS) as bus:
         await declare_queues(bus)
     result.added += [f"queue/{name}/" for name in sorted(_names(home.queue) - queues) if not name.startswith(".")]
     for name in wanted or ():

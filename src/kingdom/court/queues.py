@@ -32,6 +32,7 @@ from kingdom.base.files import write_atomic
 from kingdom.base.forms import problem_text
 from kingdom.base.locks import exclusive
 from kingdom.bus import DocumentForm, Envelope, connect
+from kingdom.bus.transport import CONNECT_SECONDS
 from kingdom.court.errors import InvalidDocument
 from kingdom.court.home import check_name
 from kingdom.court.models import CourtDocument, Event, Message, Task
@@ -66,9 +67,9 @@ _DOCUMENT_MODELS: Final[dict[str, type[CourtDocument]]] = {EVENTS: Event, TASKS:
 DocumentT = TypeVar("DocumentT", bound=CourtDocument)
 
 
-def open_queues(url: str) -> EventBus:
+def open_queues(url: str, connect_timeout: float = CONNECT_SECONDS) -> EventBus:
     """Connect to the queues: ``async with open_queues(url) as bus``. Call :func:`declare_queues` once before use."""
-    return connect(url, max_bytes=MAX_DOCUMENT_BYTES)
+    return connect(url, max_bytes=MAX_DOCUMENT_BYTES, connect_timeout=connect_timeout)
 
 
 async def declare_queues(bus: EventBus) -> None:

@@ -1,15 +1,19 @@
-"""Which errors a command shows in one line."""
+"""Which errors a command shows in one line, and how long it waits for a database."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
 from kingdom.bus import NotSetUp
+from kingdom.bus.transport import CONNECT_SECONDS, INTERACTIVE_CONNECT_SECONDS
 from kingdom.cli.output import CommandError
-from kingdom.cli.session import errors_reported, find_home
+from kingdom.cli.session import errors_reported, find_home, with_court
+from kingdom.court import bootstrap
+from kingdom.court.home import MARKER
 from kingdom.gitops import GitError
 from kingdom.journal import JournalError
 from kingdom.workflow.errors import WorkflowError
@@ -43,3 +47,24 @@ def test_an_error_of_a_layer_has_its_code(error: Exception, code: str) -> None:
 def test_a_mistake_of_ours_is_not_hidden() -> None:
     with pytest.raises(ZeroDivisionError), errors_reported():
         raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(("lasting", "seconds"), [(False, INTERACTIVE_CONNECT_SECONDS), (True, CONNECT_SECONDS)])
+def test_a_command_gives_up_early_on_a_database_unless_it_is_to_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: bool, seconds: float
+) -> None:
+    asked: list[float] = []
+
+    def open_queues(url: str, connect_timeout: float) -> NoReturn:
+        asked.append(connect_timeout)
+        raise NotSetUp(url)
+
+    async def action(services: Any) -> None:
+        raise AssertionError("it is not open")
+
+    (tmp_path / "config").mkdir()
+    (tmp_path / MARKER).write_text("{}\n")
+    monkeypatch.setattr(bootstrap, "open_queues", open_queues)
+    with pytest.raises(CommandError):
+        with_court(tmp_path, action, lasting=lasting)
+    assert asked == [seconds]

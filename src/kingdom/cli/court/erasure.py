@@ -12,7 +12,14 @@ import click
 from kingdom.cli import output
 from kingdom.cli.options import PATH, home_option, json_option, yes_option
 from kingdom.cli.parsing import command
-from kingdom.cli.session import find_home, find_workflow_home, open_workflow_context, open_workflow_store, run_async
+from kingdom.cli.session import (
+    find_home,
+    find_workflow_home,
+    open_court,
+    open_workflow_context,
+    open_workflow_store,
+    run_async,
+)
 
 if TYPE_CHECKING:
     from kingdom.court.erasure.collection import KnownRecords
@@ -55,12 +62,11 @@ def export(person: tuple[str, ...], repository: tuple[str, ...], target: Path, h
     place = _workflows_of(court)
 
     async def run() -> dict[str, int]:
-        from kingdom.court.bootstrap import open_services
         from kingdom.court.erasure.collection import collect_records
         from kingdom.court.erasure.export import ExportPart, write_export
 
         names = _subject(person, repository)
-        async with open_services(court) as services:
+        async with open_court(court) as services:
             found = await collect_records(services, names)
         workflows = await _find_workflows(place, names)
         more = ExportPart(_workflow_documents(workflows), [*_workflow_paths(court, place, workflows)])
@@ -197,10 +203,9 @@ def _plan(court: Home, place: WorkflowHome, names: SubjectNames, *, check: bool)
     from kingdom.court.erasure.removal import NOT_REACHED, check_removable, make_plan
 
     async def find() -> tuple[KnownRecords, KnownWorkflows]:
-        from kingdom.court.bootstrap import open_services
         from kingdom.court.erasure.collection import collect_records
 
-        async with open_services(court) as services:
+        async with open_court(court) as services:
             return await collect_records(services, names), await _find_workflows(place, names)
 
     check_no_removal(court)
@@ -237,7 +242,6 @@ def _check_no_server(court: Home) -> None:
 
 
 async def _carry_out(court: Home, place: WorkflowHome, plan: RemovalPlan) -> None:
-    from kingdom.court.bootstrap import open_services
     from kingdom.court.erasure.plan import store_plan
     from kingdom.court.erasure.removal import carry_out
 
@@ -247,7 +251,7 @@ async def _carry_out(court: Home, place: WorkflowHome, plan: RemovalPlan) -> Non
         _revoke_tokens(court, plan.subject)
         _empty_feed(court)
 
-    async with open_services(court) as services:
+    async with open_court(court) as services:
         await services.lead.discard_copy()  # refused where another machine led last: then nothing must be completed
         store_plan(court, plan)
         await carry_out(services, plan, further)

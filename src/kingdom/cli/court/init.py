@@ -11,7 +11,7 @@ import click
 from kingdom.cli import output
 from kingdom.cli.options import PATH, json_option
 from kingdom.cli.parsing import argument, command
-from kingdom.cli.session import errors_reported
+from kingdom.cli.session import errors_reported, waiting_shown
 
 if TYPE_CHECKING:
     from kingdom.court.home import Home
@@ -83,7 +83,8 @@ def init(
         else:
             from kingdom.court.machines.joining import create_first_machine
 
-            founded = asyncio.run(create_first_machine(directory, shared, choices, general or None, force=force))
+            with waiting_shown(shared.database):
+                founded = asyncio.run(create_first_machine(directory, shared, choices, general or None, force=force))
     if json:
         output.print_json({"home": str(founded.home.root), "new": founded.created, "made": founded.added})
     else:

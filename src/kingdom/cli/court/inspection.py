@@ -12,7 +12,7 @@ from kingdom.cli import output
 from kingdom.cli.bus.inspection import refresh, refuse_watch_with_json, report_checks, serve_metrics
 from kingdom.cli.options import DURATION, duration_or_dash, format_duration, home_option, json_option
 from kingdom.cli.parsing import argument, command
-from kingdom.cli.session import errors_reported, find_home, with_court
+from kingdom.cli.session import errors_reported, find_home, waiting_shown, with_court
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ def status(watch: bool, every: float, home: Path | None, json: bool) -> None:
     """Show health, budget, alerts, roles, queues, soldiers, questions and problems."""
     if watch:
         refuse_watch_with_json(json)
-        with_court(home, lambda services: refresh(lambda: _status_view(services), every))
+        with_court(home, lambda services: refresh(lambda: _status_view(services), every), lasting=True)
         return
     overview = _read_overview(home)
     if json:
@@ -224,7 +224,7 @@ def doctor(home: Path | None, json: bool) -> None:
 
     court = find_home(home)
     with errors_reported():
-        checks = asyncio.run(run_checks(court, time.time))
+        checks = asyncio.run(run_checks(court, time.time, waiting_shown))
     report_checks(checks, json=json)
 
 
@@ -280,7 +280,7 @@ def _print_history(home: Home, lines: Sequence[HistoryLine]) -> None:
 @json_option
 def metrics(serve: bool, port: int, host: str, every: float, prefix: str, home: Path | None, json: bool) -> None:
     """Print or serve the metrics of the court for Prometheus."""
-    with_court(home, lambda services: _print_or_serve(services, serve, host, port, every, prefix, json))
+    with_court(home, lambda services: _print_or_serve(services, serve, host, port, every, prefix, json), lasting=serve)
 
 
 async def _print_or_serve(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -12,12 +12,15 @@ from kingdom.cli import output
 from kingdom.cli.court.lifecycle import stop_roles
 from kingdom.cli.options import DURATION, PATH, format_duration, home_option, json_option, yes_option
 from kingdom.cli.parsing import argument, command, group
-from kingdom.cli.session import errors_reported, find_home
+from kingdom.cli.session import errors_reported, find_home, waiting_shown
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from kingdom.court.home import Home
     from kingdom.court.machines.listing import MachineState
 
+T = TypeVar("T")
 MACHINE_COLUMNS: Final = ("machine", "state", "duty", "generals", "soldiers", "load", "clock", "version", "seen")
 
 
@@ -65,7 +68,8 @@ def join(
             labels=tuple(_checked_name("--labels", one) for one in _names(labels or "")),
             soldiers=soldiers,
         )
-        founded, installed = asyncio.run(join_court(directory, shared, force=force))
+        with waiting_shown(shared.database):
+            founded, installed = asyncio.run(join_court(directory, shared, force=force))
     if json:
         output.print_json({"home": str(founded.home.root), "machine": shared.machine, "generals": installed})
         return
@@ -147,7 +151,8 @@ def move_to(
     with errors_reported():
         shared = SharedQueues(machine_name(machine), *database_of(database, database_env))
         output.confirm(f"Move the queues of {court.root} to the database?", yes=yes)
-        moved = asyncio.run(move_to_database(court, shared))
+        with waiting_shown(shared.database):
+            moved = asyncio.run(move_to_database(court, shared))
     if json:
         output.print_json({"machine": shared.machine, "moved": moved.documents, "left": moved.left})
         return
@@ -187,12 +192,12 @@ def leave(timeout: float, home: Path | None, json: bool) -> None:
     court = find_home(home)
     with errors_reported():
         section, _ = own_machine(court)
-        if not section.joined and asyncio.run(is_last_to_lead(court)):
+        if not section.joined and _ask(court, is_last_to_lead(court)):
             raise output.CommandError(
                 "FIRST_MACHINE",
                 f"{section.name} leads the court, and no other machine stands by: kingdom down stops it",
             )
-        asyncio.run(stop_claiming(court))
+        _ask(court, stop_claiming(court))
         if running := wait_for_tasks(court, timeout):
             raise output.CommandError(
                 "STILL_RUNNING",
@@ -200,7 +205,7 @@ def leave(timeout: float, home: Path | None, json: bool) -> None:
                 "run kingdom leave again, or kingdom down --soldiers first",
             )
         stop_roles(court, 60.0)
-        asyncio.run(leave_court(court))
+        _ask(court, leave_court(court))
     if json:
         output.print_json({"machine": section.name, "left": True})
     else:
@@ -228,7 +233,7 @@ def ls(home: Path | None, json: bool) -> None:
     court = find_home(home)
     with errors_reported():
         section, registry = own_machine(court)
-        machines = [describe_machine(one, section.name) for one in asyncio.run(registry.machines())]
+        machines = [describe_machine(one, section.name) for one in _ask(court, registry.machines())]
     if json:
         output.print_json({"machine": section.name, "machines": [asdict(one) for one in machines]})
         return
@@ -247,10 +252,8 @@ def add(name: str, generals: str | None, role: str | None, home: Path | None, js
     It may claim and report the tasks of its generals, and nothing more. Prints the URL with its password once: keep it
     in the environment of that machine. Repeat the command to change the generals or the password.
     """
-    from kingdom.court.config import load_system
     from kingdom.court.machines.capacity import refuse_joined
-    from kingdom.court.machines.joining import own_machine
-    from kingdom.court.machines.rights import Rights
+    from kingdom.court.machines.joining import add_machine, own_machine
 
     court = find_home(home)
     with errors_reported():
@@ -258,14 +261,19 @@ def add(name: str, generals: str | None, role: str | None, home: Path | None, js
         machine = _checked_name("NAME", name)
         refuse_joined(court)
         allowed = None if generals is None else _names(generals)
-        url = asyncio.run(Rights(load_system(court).queue_url(court)).add(machine, allowed, role=role))
+        url, is_member = _ask(court, add_machine(court, machine, allowed, role=role))
     if json:
         output.print_json({"machine": machine, "url": url, "generals": None if allowed is None else list(allowed)})
         return
     output.say(f"{machine} may run {'all generals' if allowed is None else ', '.join(allowed)}. On that machine:")
     output.say(f"  export KINGDOM_DATABASE='{url or 'postgresql://' + str(role) + ':PASSWORD@HOST/DATABASE'}'")
-    output.say(f"  kingdom join --database-env KINGDOM_DATABASE --name {machine}")
-    if url is not None:
+    if is_member:
+        output.say("  kingdom down && kingdom up      it is in the court already, and uses the URL from then on")
+    else:
+        output.say(f"  kingdom join --database-env KINGDOM_DATABASE --name {machine}")
+    if url is not None and is_member:
+        output.say("its former password is not valid any more; the URL with the new one is not shown again")
+    elif url is not None:
         output.say("the URL has a password, which is not shown again; kingdom machines add makes a new one")
 
 
@@ -281,27 +289,33 @@ def remove(name: str, forget: bool, yes: bool, home: Path | None, json: bool) ->
     It claims nothing more, and ends its soldiers when it next looks. Its tasks go to other machines. A database role
     that kingdom machines add created is dropped, and its connections are closed.
     """
-    from kingdom.court.config import load_system
     from kingdom.court.machines.capacity import refuse_joined
-    from kingdom.court.machines.joining import own_machine
-    from kingdom.court.machines.rights import Rights
+    from kingdom.court.machines.joining import machine_rights, own_machine
 
     court = find_home(home)
     with errors_reported():
         section, registry = own_machine(court)
         if name == section.name:
             raise output.CommandError("OWN_MACHINE", f"{name} is this machine: kingdom leave takes it out")
-        rights = Rights(load_system(court).queue_url(court))
-        if section.joined and asyncio.run(rights.own()) is not None:
+        rights = machine_rights(court)
+        if section.joined and _ask(court, rights.own()) is not None:
             refuse_joined(court)
         output.confirm(f"Remove {name} from the court?", yes=yes)
-        had_role = asyncio.run(rights.remove(name))
-        if not asyncio.run(registry.set_state(name, "left" if forget else "removed")) and not had_role:
+        had_role = _ask(court, rights.remove(name))
+        if not _ask(court, registry.set_state(name, "left" if forget else "removed")) and not had_role:
             raise output.CommandError("UNKNOWN_MACHINE", f"the court has no machine {name!r}: kingdom machines")
     if json:
         output.print_json({"machine": name, "removed": True})
     else:
         output.say(f"{name} is removed: its tasks go to other machines when their leases end")
+
+
+def _ask(court: Home, work: Coroutine[Any, Any, T]) -> T:
+    """Do something in the database of a court, while a person waits."""
+    from kingdom.court.config import load_system
+
+    with waiting_shown(load_system(court).queue_url(court)):
+        return asyncio.run(work)
 
 
 def machine_row(machine: MachineState) -> tuple[str, ...]:

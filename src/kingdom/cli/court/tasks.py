@@ -82,7 +82,7 @@ def _wait_for_end(home: Path | None, event_id: str, *, accepted: bool, json: boo
     from kingdom.court.commands import wait_for_outcome
     from kingdom.court.patterns import NOBODY_SUBSCRIBES
 
-    known = with_court(home, lambda services: wait_for_outcome(services, event_id))
+    known = with_court(home, lambda services: wait_for_outcome(services, event_id), lasting=True)
     if json:
         output.print_json({"id": event_id, "accepted": accepted, **asdict(known)})
     elif known.status == "needs_human":
@@ -196,7 +196,7 @@ def attach(task_id: str, plain: bool, home: Path | None) -> None:
     shown = None if plain or not sys.stdout.isatty() else terminal_command(find_home(home), task_id)
     if shown is not None and shutil.which(shown[0]) is not None:
         os.execvp(shown[0], shown)  # noqa: S606 - no shell: the arguments are a list
-    end = with_court(home, lambda services: follow_task(services, task_id, output.say))
+    end = with_court(home, lambda services: follow_task(services, task_id, output.say), lasting=True)
     ask = f' (kingdom answer {task_id} "…")' if end.status == "needs_human" else ""
     output.say(f"# {task_id}: {end.status}. {end.summary}".rstrip(". ") + ask)
     if end.status in ("failed", "timeout", "killed"):

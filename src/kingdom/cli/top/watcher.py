@@ -18,6 +18,7 @@ from kingdom.agents.ledger import Ledger
 from kingdom.base import inotify
 from kingdom.base.inotify import FileWatcher
 from kingdom.bus import BusError
+from kingdom.bus.transport import INTERACTIVE_CONNECT_SECONDS
 from kingdom.cli.output import CommandError
 from kingdom.court.activity import journal_tail
 from kingdom.court.bootstrap import configured_engines, open_services
@@ -182,7 +183,7 @@ class CourtWatcher:
     async def _watch_until_stopped(self) -> None:
         while not self._stopping.is_set():
             try:
-                async with open_services(self._home) as self._services:
+                async with open_services(self._home, connect_timeout=INTERACTIVE_CONNECT_SECONDS) as self._services:
                     await self._watch(self._services)
             except _ERRORS as error:
                 self._trouble(str(error))

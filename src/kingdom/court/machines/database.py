@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from kingdom.bus.errors import InvalidOption, NotPermitted, TransportUnavailable
-from kingdom.bus.transports.postgresql import split_url
+from kingdom.bus.transports.postgresql import away_hint, split_url
 from kingdom.bus.urls import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-_CONNECT_SECONDS: Final = 10.0
+CONNECT_SECONDS: Final = 10.0
 _STATEMENT_SECONDS: Final = 30.0
 _IDLE_SECONDS: Final = 4.0  # in a transaction, after which the server ends it
 _LOST: Final = (
@@ -36,11 +36,12 @@ class CourtDatabase:
     :class:`~kingdom.bus.errors.InvalidOption`, that a right is missing as :class:`~kingdom.bus.errors.NotPermitted`.
     """
 
-    def __init__(self, url: str, *, keep: bool = False) -> None:
+    def __init__(self, url: str, *, keep: bool = False, connect_timeout: float = CONNECT_SECONDS) -> None:
         self._url = url
         self._dsn, options = split_url(url)
         self._schema = options.get("schema")
         self._keep = keep
+        self._connect_timeout = connect_timeout
         self._kept: Any = None
         self._turn = asyncio.Lock()
 
@@ -108,7 +109,7 @@ class CourtDatabase:
         try:
             return await asyncpg.connect(
                 self._dsn,
-                timeout=_CONNECT_SECONDS,
+                timeout=self._connect_timeout,
                 command_timeout=_STATEMENT_SECONDS,
                 server_settings=settings,
                 statement_cache_size=0,
@@ -122,9 +123,14 @@ class CourtDatabase:
             raise InvalidOption(f"{redact_url(self._url)}: {error}") from None
         except TimeoutError:
             raise TransportUnavailable(
-                f"cannot connect to {redact_url(self._url)}: no answer in {_CONNECT_SECONDS:.0f} s"
+                f"cannot connect to {redact_url(self._url)}: no answer in {self._connect_timeout:.0f} s. "
+                f"{away_hint(self._dsn)}"
             ) from None
-        except (OSError, asyncpg.PostgresError) as error:
+        except OSError as error:
+            raise TransportUnavailable(
+                f"cannot connect to {redact_url(self._url)}: {error}. {away_hint(self._dsn)}"
+            ) from None
+        except asyncpg.PostgresError as error:
             raise TransportUnavailable(f"cannot connect to {redact_url(self._url)}: {error}") from None
 
     @contextlib.contextmanager

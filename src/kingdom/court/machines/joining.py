@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kingdom.base.files import read_object
 from kingdom.base.times import epoch_seconds
+from kingdom.bus.transport import INTERACTIVE_CONNECT_SECONDS
 from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError, MachineRefused
 from kingdom.court.init_home import HomeChoices, create_home
@@ -17,6 +18,7 @@ from kingdom.court.packages.installed import general_folders
 from kingdom.court.supervisor.record import running_supervisor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from kingdom.court.config import MachineSection
@@ -41,14 +43,14 @@ def own_machine(home: Home) -> tuple[MachineSection, Registry]:
             f"the court in {home.root} is on one machine: kingdom init --database creates one for several, "
             "kingdom join adds a machine"
         )
-    return system.machine, Registry(system.queue_url(home))
+    return system.machine, Registry(system.queue_url(home), connect_timeout=INTERACTIVE_CONNECT_SECONDS)
 
 
 async def create_first_machine(
     root: Path, shared: SharedQueues, choices: HomeChoices, generals: tuple[str, ...] | None, *, force: bool
 ) -> InitResult:
     """Create the home of a court's first machine. Raises :class:`MachineRefused` when the database has a court."""
-    registry = Registry(shared.database)
+    registry = Registry(shared.database, connect_timeout=INTERACTIVE_CONNECT_SECONDS)
     await registry.setup()
     first = next((one for one in await registry.machines() if not one.joined), None)
     if first is not None:
@@ -67,9 +69,9 @@ async def join_court(root: Path, shared: SharedQueues, *, force: bool) -> tuple[
 
     Nothing is created when the database has no court, or a machine of this name, or not the generals that were named.
     """
-    registry = Registry(shared.database)
+    registry = Registry(shared.database, connect_timeout=INTERACTIVE_CONNECT_SECONDS)
     await registry.setup()
-    own = await Rights(shared.database).own()
+    own = await Rights(shared.database, connect_timeout=INTERACTIVE_CONNECT_SECONDS).own()
     if own is not None:
         _check_role(own, shared)
     machines = await registry.machines()
@@ -89,6 +91,33 @@ async def join_court(root: Path, shared: SharedQueues, *, force: bool) -> tuple[
         await registry.set_state(shared.machine, "left")  # the name is free again
         raise
     return result, changed
+
+
+async def add_machine(
+    home: Home, machine: str, generals: Sequence[str] | None, *, role: str | None
+) -> tuple[str | None, bool]:
+    """Give a machine a role of the database.
+
+    Return its URL (None for a ``role`` that exists already), and whether the machine is in the court already. Raises
+    :class:`MachineRefused` for one that could not use it.
+    """
+    _, registry = own_machine(home)
+    known = next((one for one in await registry.machines() if one.name == machine), None)
+    if known is not None and known.state == "removed":
+        raise MachineRefused(
+            f"{machine} was removed from the court: kingdom machines remove {machine} --forget frees its name"
+        )
+    if known is not None and not known.joined:
+        duty = "leads the court" if known.leads else "stands by to lead the court"
+        raise MachineRefused(
+            f"{machine} {duty} with the court's own role: choose another name for a machine that runs generals"
+        )
+    return await machine_rights(home).add(machine, generals, role=role), known is not None
+
+
+def machine_rights(home: Home) -> Rights:
+    """Return the roles of the court's machines, for a command."""
+    return Rights(load_system(home).queue_url(home), connect_timeout=INTERACTIVE_CONNECT_SECONDS)
 
 
 def _check_role(own: MachineRight, shared: SharedQueues) -> None:

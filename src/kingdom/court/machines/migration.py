@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from kingdom.base.files import sync_directory, write_atomic
+from kingdom.bus.transport import INTERACTIVE_CONNECT_SECONDS
 from kingdom.court.config import MACHINE_FILE, load_system
 from kingdom.court.errors import CourtError, InvalidDocument, MachineRefused
 from kingdom.court.home import MARKER
@@ -73,7 +74,7 @@ class MovedCourt:
 async def move_to_database(home: Home, shared: SharedQueues) -> MovedCourt:
     """Move the queues, and make this machine the one that leads. The court must be down, without soldiers."""
     await asyncio.to_thread(_check_is_down, home)
-    registry = Registry(shared.database)
+    registry = Registry(shared.database, connect_timeout=INTERACTIVE_CONNECT_SECONDS)
     await registry.setup()
     others = [one.name for one in await registry.machines() if one.name != shared.machine]
     if others:
@@ -82,7 +83,7 @@ async def move_to_database(home: Home, shared: SharedQueues) -> MovedCourt:
             "name an empty database, or another schema (?schema=NAME)"
         )
     moved = MovedCourt()
-    async with open_queues(shared.database) as bus:
+    async with open_queues(shared.database, INTERACTIVE_CONNECT_SECONDS) as bus:
         await declare_queues(bus)
         await declare_exchange(bus)
         for stream in STREAMS:
@@ -112,7 +113,7 @@ async def move_to_files(home: Home) -> MovedCourt:
     await _check_is_alone(url, machine)
     settings = await asyncio.to_thread(_settings_without_database, home)
     moved = MovedCourt()
-    async with open_queues(url) as old, open_queues(home.queue_url) as bus:
+    async with open_queues(url, INTERACTIVE_CONNECT_SECONDS) as old, open_queues(home.queue_url) as bus:
         if waiting := (await old.depth())[REPORTS].pending:
             raise CannotMove(f"{waiting} reports of other machines wait: kingdom up takes them in; then try again")
         await declare_queues(bus)
@@ -153,7 +154,7 @@ async def _refuse_others(bus: EventBus, stream: str, known: Container[str]) -> N
 
 
 async def _check_is_alone(url: str, machine: str) -> None:
-    machines = await Registry(url).machines()
+    machines = await Registry(url, connect_timeout=INTERACTIVE_CONNECT_SECONDS).machines()
     if others := [one.name for one in machines if one.name != machine and one.state != "removed"]:
         raise CannotMove(
             f"{others[0]} is a machine of the court: kingdom leave there, or kingdom machines remove {others[0]}"

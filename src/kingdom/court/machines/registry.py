@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.errors import CourtError, InvalidPackage, MachineRefused
-from kingdom.court.machines.database import CourtDatabase
+from kingdom.court.machines.database import CONNECT_SECONDS, CourtDatabase
 from kingdom.court.machines.lead import LEAD_TABLES, check_format
 from kingdom.court.machines.listing import Machine
 from kingdom.court.machines.replica import FILE_TABLES
@@ -62,8 +62,8 @@ class DamagedPackage(CourtError):
 class Registry:
     """The tables, each call with a connection of its own: there are few calls."""
 
-    def __init__(self, url: str) -> None:
-        self._database = CourtDatabase(url)
+    def __init__(self, url: str, *, connect_timeout: float = CONNECT_SECONDS) -> None:
+        self._database = CourtDatabase(url, connect_timeout=connect_timeout)
         self._digests = _Digests()
 
     async def setup(self) -> None:

@@ -22,7 +22,7 @@ import asyncpg
 
 from kingdom.bus import NotPermitted
 from kingdom.court.errors import MachineRefused
-from kingdom.court.machines.database import CourtDatabase
+from kingdom.court.machines.database import CONNECT_SECONDS, CourtDatabase
 from kingdom.court.machines.exchange import declare_exchange
 from kingdom.court.queues import declare_queues, open_queues
 
@@ -68,16 +68,19 @@ class MachineRight:
 class Rights:
     """The roles of machines, in the database of a court. Used by a machine that may lead."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, connect_timeout: float = CONNECT_SECONDS) -> None:
         self._url = url
-        self._database = CourtDatabase(url)
+        self._connect_timeout = connect_timeout
+        self._database = CourtDatabase(url, connect_timeout=connect_timeout)
 
     async def add(self, machine: str, generals: Sequence[str] | None, *, role: str | None = None) -> str | None:
         """Give a machine a role; return the URL with which it connects, or None for a ``role`` that exists already.
 
         For a machine that has one, the generals and the password are changed. Raises :class:`MachineRefused`.
         """
-        async with open_queues(self._url) as bus:  # the machine finds all streams: it may declare none
+        async with open_queues(
+            self._url, self._connect_timeout
+        ) as bus:  # the machine finds all streams: it may declare none
             await declare_queues(bus)
             await declare_exchange(bus)
         password = secrets.token_urlsafe(24)

@@ -22,6 +22,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from kingdom.base.files import read_json, sync_directory
 from kingdom.base.locks import exclusive
 from kingdom.base.yamlfile import YamlProblem, load_yaml, read_text
+from kingdom.bus.transport import INTERACTIVE_CONNECT_SECONDS
 from kingdom.court.config import load_system
 from kingdom.court.errors import InvalidPackage
 from kingdom.court.packages.disabled import forget_general
@@ -307,7 +308,7 @@ async def unfinished_tasks(home: Home, general: str) -> list[str]:
             for path in (home.queue / TASKS / state).glob("[!.]*.json")
             if isinstance(document := read_json(path), dict) and document.get("target_general") == general
         )
-    async with open_queues(url) as bus:
+    async with open_queues(url, INTERACTIVE_CONNECT_SECONDS) as bus:
         return [
             record.envelope.event_id
             async for record in bus.records(TASKS)

@@ -23,7 +23,7 @@ from kingdom.bus.errors import (
     TransportUnavailable,
 )
 from kingdom.bus.outbox import migrations
-from kingdom.bus.urls import server_url_parts
+from kingdom.bus.urls import server_place, server_url_parts
 
 T = TypeVar("T")
 Connection = Any  # asyncpg.Connection, whose stubs are generic in the record class
@@ -148,7 +148,8 @@ class ConnectionPool:
                     raise TransportUnavailable(f"the bus at {self.shown} is closed") from error
                 if waited >= self._timeout:
                     raise TransportUnavailable(
-                        f"{self.shown} did not answer in {waited:.0f} s ({tries} tries): {_one_line(error)}"
+                        f"{self.shown} did not answer in {waited:.0f} s ({tries} tries): {_one_line(error)}. "
+                        f"{away_hint(self.dsn)}"
                     ) from error
                 pause = backoff(tries, 0.05, 2.0, jitter=0.3)
                 await asyncio.sleep(min(pause, max(0.0, self._timeout - waited)))
@@ -209,6 +210,13 @@ def split_url(url: str) -> tuple[str, dict[str, str]]:
     return urlunsplit(("postgresql", parts.netloc, parts.path, rest, "")), own
 
 
+def away_hint(dsn: str) -> str:
+    """Say what to do about a server that does not answer."""
+    host, _, port = server_place(dsn).partition(",")[0].rpartition(":")
+    asked = f"pg_isready -h {host} -p {port}" if host and port.isdigit() else f"pg_isready -h {server_place(dsn)}"
+    return f"Is it up, and can it be reached from this machine? {asked} asks it"
+
+
 def _flag(value: str, name: str) -> bool:
     if value.lower() in ("on", "true", "1", "yes"):
         return True
@@ -224,13 +232,12 @@ def _number(value: str, name: str) -> int:
 
 
 def _redacted(dsn: str) -> str:
-    parts = urlsplit(dsn)
-    place = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "localhost")
-    return f"postgresql://{place}{parts.path}"
+    return f"postgresql://{server_place(dsn)}{urlsplit(dsn).path}"
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    said = "no answer" if isinstance(error, TimeoutError) else type(error).__name__
+    return " ".join(str(error).split()) or said
 
 
 # ── migrations: numbered, forward only ────────────────────────────────────────────────────────────────────────────
