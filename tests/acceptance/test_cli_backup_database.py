@@ -115,6 +115,37 @@ def test_a_backup_is_restored_to_a_database_that_is_named_and_empty(
     assert [row["status"] for row in query(postgres_url, "SELECT status FROM outbox_event")] == ["PENDING"]
 
 
+def test_the_password_of_the_database_of_a_restored_court_stands_in_no_argument_and_no_file(
+    court: Court, tmp_path: Path, postgres_url: str, postgres_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "court.tar.gz"
+    (court.root / MARKER).write_text("queue:\n  transport_env: KINGDOM_FORMER  # the URL\n")
+    monkeypatch.setenv("KINGDOM_FORMER", postgres_url)
+    event_id = court.emit()
+    court.ask("backup", str(file))
+    shutil.rmtree(court.root)
+    monkeypatch.delenv("KINGDOM_FORMER")
+    refusals: dict[tuple[str, ...], str] = {
+        (): "takes the URL of the database from KINGDOM_FORMER, which is not set",
+        ("--database", "postgresql://me:secret@db.example/court"): "a password does not belong in a file",
+        ("--database-env", "KINGDOM_OTHER"): "the environment variable KINGDOM_OTHER is not set",
+        ("--database", postgres_url, "--database-env", "KINGDOM_OTHER"): "give --database or --database-env, not both",
+    }
+    for options, reason in refusals.items():
+        done = kingdom("restore", str(file), str(court.root), *options)
+        assert done.returncode != 0
+        assert reason in done.stderr
+        assert ".restored" not in done.stderr
+        assert "secret" not in done.stderr
+        assert not court.root.exists()
+    monkeypatch.setenv("KINGDOM_OTHER", asyncio.run(create_schema(postgres_server, "another")))
+    done = kingdom("restore", str(file), str(court.root), "--database-env", "KINGDOM_OTHER")
+    assert done.returncode == 0, done.stderr
+    assert (court.root / MARKER).read_text() == "queue:\n  transport_env: KINGDOM_OTHER  # the URL\n"
+    assert statuses(court) == {}
+    assert court.ask("trace", event_id)["story"]
+
+
 def message(number: int) -> Envelope:
     document = {"id": f"msg-20260207-{number:03d}", "type": "report", "content": "a\tb\\n\n한", "status": "pending"}
     return Envelope("report", document, event_id=document["id"])

@@ -68,6 +68,29 @@ class CannotInitHome(CourtError):
 
 
 @dataclass(frozen=True, slots=True)
+class DatabaseName:
+    """How a database is named: by a URL, or by the environment variable that holds one with a password."""
+
+    url: str | None = None
+    variable: str | None = None
+
+    @property
+    def address(self) -> str:
+        """The URL. Raises :class:`CannotInitHome` when it is not one of a PostgreSQL, or does not belong in a file."""
+        url = self.url if self.url is not None else os.environ.get(self.variable or "", "")
+        if not url:
+            raise CannotInitHome(f"the environment variable {self.variable} is not set: set it to the database's URL")
+        if url.partition(":")[0] not in ("postgresql", "postgres"):
+            raise CannotInitHome(f"{redact_url(url)} is not a PostgreSQL: postgresql://host/database")
+        if self.url is not None and _PASSWORD.match(url):
+            raise CannotInitHome(
+                "a password does not belong in a file: put the URL into an environment variable, "
+                "such as KINGDOM_DATABASE, and name it with --database-env"
+            )
+        return url
+
+
+@dataclass(frozen=True, slots=True)
 class SharedQueues:
     """The database in which the machines of a court meet, and what this machine does in the court."""
 
@@ -83,18 +106,8 @@ class SharedQueues:
 
     @property
     def database(self) -> str:
-        """The URL. Raises :class:`CannotInitHome` when it is not one of a PostgreSQL."""
-        url = self.url if self.url is not None else os.environ.get(self.url_env or "", "")
-        if not url:
-            raise CannotInitHome(f"the environment variable {self.url_env} is not set: set it to the database's URL")
-        if url.partition(":")[0] not in ("postgresql", "postgres"):
-            raise CannotInitHome(f"{redact_url(url)} is not a PostgreSQL: postgresql://host/database")
-        if self.url is not None and _PASSWORD.match(url):
-            raise CannotInitHome(
-                "a password does not belong in a file: put the URL into an environment variable, "
-                "such as KINGDOM_DATABASE, and name it with --database-env"
-            )
-        return url
+        """The URL. Raises :class:`CannotInitHome`."""
+        return DatabaseName(self.url, self.url_env).address
 
     def queue_settings(self) -> str:
         """Return the settings for the end of ``config/system.yaml``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
@@ -25,15 +26,17 @@ from kingdom.court.backup import (
     BackupInfo,
 )
 from kingdom.court.config import MACHINE_FILE, load_system
+from kingdom.court.errors import UnsetVariable
 from kingdom.court.home import MARKER, Home
 from kingdom.court.machines.own_lead import forget_holder
 
 if TYPE_CHECKING:
     from kingdom.court.database_backup import DatabaseScope
+    from kingdom.court.init_home import DatabaseName
 
 
 def restore_backup(
-    source: Path, root: Path, database: str | None = None, workflows: DatabaseScope | None = None
+    source: Path, root: Path, database: DatabaseName | None = None, workflows: DatabaseScope | None = None
 ) -> BackupInfo:
     """Unpack a backup to the path it was made at, which must be empty or missing. All of it appears, or nothing.
 
@@ -96,7 +99,7 @@ def _unpack(packed: IO[bytes], partial: Path, root: Path) -> BackupInfo:
     return info
 
 
-def _restore_queues(partial: Path, database: str | None) -> None:
+def _restore_queues(partial: Path, database: DatabaseName | None) -> None:
     """Put the queues into their database. They are there before the home is: an interrupted restore is repeated."""
     from kingdom.court.database_backup import restore_database
 
@@ -105,7 +108,14 @@ def _restore_queues(partial: Path, database: str | None) -> None:
     if database is not None:
         _name_database(home, database)
     forget_holder(home)  # it is another home, which must not hold the lead of the one that was backed up
-    restore_database(load_system(home).queue_url(home), folder)
+    try:
+        url = load_system(home).queue_url(home)
+    except UnsetVariable as error:  # its path is that of a folder that goes again
+        raise BackupFailed(
+            f"its configuration takes the URL of the database from {load_system(home).queue_variable}, which is not "
+            "set: set it to the URL of an empty database, or name another with --database or --database-env"
+        ) from error
+    restore_database(url, folder)
     shutil.rmtree(folder)
 
 
@@ -123,19 +133,18 @@ def _restore_workflows(partial: Path, scope: DatabaseScope | None) -> None:
     shutil.rmtree(folder)
 
 
-def _name_database(home: Home, url: str) -> None:
+def _name_database(home: Home, database: DatabaseName) -> None:
     """Have the restored configuration name another database."""
-    system = load_system(home)
-    section, machine = system.queue, system.machine
-    variable = section.transport_env or (None if machine is None else machine.database_env)
-    if variable is not None:
-        raise BackupFailed(
-            f"its configuration takes the URL of the database from {variable}: set that variable instead"
-        )
+    system, url = load_system(home), database.address
+    variable = system.queue_variable
+    old, suffix = (variable, "_env") if variable is not None else (system.queue_url(home), "")
+    former = re.compile(rf"""\b(transport|database){suffix}:\s*(['"]?){re.escape(old)}\2""")
+    named = f"_env: {database.variable}" if database.url is None else ": '{}'".format(url.replace("'", "''"))
     for path in (home.root / MARKER, home.config / MACHINE_FILE):
         if path.exists():
-            path.write_text(path.read_text().replace(system.queue_url(home), url))
-    if load_system(home).queue_url(home) != url:
+            path.write_text(former.sub(lambda found: found[1] + named, path.read_text()))
+    system = load_system(home)
+    if (system.queue_url(home), system.queue_variable) != (url, database.variable):
         raise BackupFailed(f"{MARKER} cannot be changed to name another database: restore it where it was")
 
 

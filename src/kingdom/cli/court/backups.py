@@ -50,20 +50,32 @@ def backup(file: Path, home: Path | None, json: bool) -> None:
 @argument("file", type=Path, help="A file that kingdom backup made.")
 @argument("dir", type=Path, help="The home, at the path it was made of; it must be empty or missing.")
 @click.option("--database", metavar="URL", help="Another PostgreSQL for the queues, if they were in one.")
+@click.option("--database-env", metavar="NAME", help="The environment variable with its URL, if it has a password.")
 @json_option
-def restore(file: Path, dir: Path, database: str | None, json: bool) -> None:  # noqa: A002 - the name in the usage line
+def restore(
+    file: Path,
+    dir: Path,  # noqa: A002 - the name in the usage line
+    database: str | None,
+    database_env: str | None,
+    json: bool,
+) -> None:
     """Restore a court from a backup.
 
-    Queues that were in a database need an empty one: the one that the configuration names, or --database. Workflows
-    that were in one are restored to the one that KINGDOM_WORKFLOW_STORE names.
+    Queues that were in a database need an empty one: the one that the configuration names, or another, which it names
+    then. A password comes from the variable of --database-env, from PGPASSWORD or from ~/.pgpass. Workflows that were
+    in a database are restored to the one that KINGDOM_WORKFLOW_STORE names.
     Nothing is left behind if it fails. Start the court with kingdom up: it goes on as after a power cut.
     """
     from dataclasses import asdict
 
+    from kingdom.court.init_home import DatabaseName
     from kingdom.court.restore import restore_backup
 
+    if database is not None and database_env is not None:
+        raise output.usage_error("give --database or --database-env, not both")
+    named = None if database is None and database_env is None else DatabaseName(database, database_env)
     with errors_reported():
-        info = restore_backup(file, dir, database, _workflow_rows())
+        info = restore_backup(file, dir, named, _workflow_rows())
     if json:
         output.print_json(asdict(info))
         return
