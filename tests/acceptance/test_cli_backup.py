@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import shutil
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from kingdom.cli.app import run
 from tests.support.command import Background, kingdom
 from tests.support.courts import Court, until
+from tests.support.full_disk import no_file_grows_beyond
 from tests.support.repositories import plain_git
 
 
@@ -126,3 +132,53 @@ def test_a_backup_that_makes_no_sense_is_refused(court: Court, make: object, rea
     done = court.call(*make(court))  # type: ignore[operator]
     assert (done.returncode, done.stdout) == (1, "")
     assert reason in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("memory/large", "{folder} is full, of which {free} bytes were free: the backup needs up to {needed} bytes"),
+        ("state/king/.book", "{home} is full, of which {free} bytes were free: a backup first copies databases and"),
+    ],
+)
+def test_a_full_disk_is_named_with_what_a_backup_needs_and_nothing_is_left(
+    court: Court, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    file, before = tmp_path / "court.tar.gz", {*court.root.rglob("*")}
+    monkeypatch.setattr("kingdom.court.backup.shutil.disk_usage", lambda folder: SimpleNamespace(free=1_234_567))
+    (court.root / name).write_bytes(os.urandom(3_000_000))
+    with no_file_grows_beyond(1_000_000):
+        done = court.call("backup", str(file))
+    assert done.returncode == 1
+    sizes = sum(path.stat().st_size for path in court.root.rglob("*") if path.is_file())
+    words = {"folder": tmp_path, "home": court.root, "free": "1,234,567", "needed": f"{sizes:,}"}
+    assert f"error: the disk of {reason.format(**words)}" in done.stderr
+    assert "Free some space" in done.stderr
+    assert done.stderr.endswith("nothing half-written is left\n")
+    assert {*tmp_path.iterdir()} == {court.root}
+    assert {*court.root.rglob("*")} == before | {court.root / name}
+
+
+def test_a_backup_that_does_not_fit_is_not_restored_in_part(
+    court: Court, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "court.tar.gz"
+    (court.root / "memory/large").write_bytes(os.urandom(3_000_000))
+    size = court.ask("backup", str(file))["info"]["bytes"]
+    shutil.rmtree(court.root)
+    monkeypatch.setattr("kingdom.court.backup.shutil.disk_usage", lambda folder: SimpleNamespace(free=1_234_567))
+    with no_file_grows_beyond(1_000_000), contextlib.redirect_stderr(io.StringIO()) as said:
+        assert run(["restore", str(file), str(court.root)]) == 1
+    assert (
+        f"the disk of {tmp_path} is full, of which 1,234,567 bytes were free: the backup has {size:,} bytes"
+        in said.getvalue()
+    )
+    assert {*tmp_path.iterdir()} == {file}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("nosuch/court.tar.gz", "there is no folder {}/nosuch: create it first"), ("home", "{}/home exists already")],
+)
+def test_a_place_where_no_backup_can_be_is_refused_first(court: Court, tmp_path: Path, name: str, reason: str) -> None:
+    assert reason.format(tmp_path) in court.call("backup", str(tmp_path / name)).stderr

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 TEMPORARY: Final = ".tmp-"
 """How the name of every temporary file begins."""
 
+DISK_FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The numbers of the errors of a full disk, a quota that is used up, or a limit on the size of a file."""
+
 _MAX_AGE_SECONDS: Final = 3600.0  # of a temporary file, after which it is abandoned: no write takes that long
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _encode_readable: Final = json.JSONEncoder(ensure_ascii=False).encode

@@ -26,7 +26,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 
 from kingdom import __version__
 from kingdom.agents.processes import is_running
-from kingdom.base.files import sync_directory
+from kingdom.base.files import DISK_FULL_ERRORS, sync_directory
 from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError
 from kingdom.court.home import Home
@@ -111,6 +111,11 @@ def make_backup(home: Home, target: Path, workflows: DatabaseScope | None = None
         raise BackupFailed(f"{target} exists already: name another file")
     if target.absolute().is_relative_to(home.root):
         raise BackupFailed(f"{target} is in the home itself: name a file outside of it")
+    folder = target.absolute().parent
+    if not folder.is_dir():
+        raise BackupFailed(f"there is no folder {folder}: create it first, or name another file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BackupFailed(f"{folder} cannot be written by this user: name a file in another folder")
     for left in home.root.glob(f"{STAGING_PREFIX}*"):  # by a process that was killed
         if not is_running(int(left.name.split("-")[1]), None):
             shutil.rmtree(left, ignore_errors=True)
@@ -118,7 +123,7 @@ def make_backup(home: Home, target: Path, workflows: DatabaseScope | None = None
     rows_folder = Path(f"{staging}-rows")
     partial = target.with_name(f".{target.name}.partial")
     try:
-        with contextlib.ExitStack() as stack:
+        with full_disk_reported(home.root, _copies_advice), contextlib.ExitStack() as stack:
             snapshots = {
                 name: stack.enter_context(_snapshot(url, workflows if name == WORKFLOWS_FOLDER else None))
                 for name, url in urls.items()
@@ -129,17 +134,18 @@ def make_backup(home: Home, target: Path, workflows: DatabaseScope | None = None
                 taken = dict(_take(home.root, staging))
             rows_folder.mkdir()
             rows = sum(snapshot.write(rows_folder / name) for name, snapshot in snapshots.items())
-        for name in taken:
-            if name in _TAKEN_AT_ONCE:
-                taken[name] = _merge_log(staging / name)
-            elif _is_database(staging / name):
-                taken[name] = _copy_database(home.root / name, staging / name)
-        info = _write(partial, home, staging, taken, rows_folder, rows)
-        with partial.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            os.fsync(file.fileno())
-        partial.rename(target)
-        sync_directory(target.absolute().parent)
+            for name in taken:
+                if name in _TAKEN_AT_ONCE:
+                    taken[name] = _merge_log(staging / name)
+                elif _is_database(staging / name):
+                    taken[name] = _copy_database(home.root / name, staging / name)
+        with full_disk_reported(folder, lambda: _archive_advice(home.root, taken, rows_folder)):
+            info = _write(partial, home, staging, taken, rows_folder, rows)
+            with partial.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                os.fsync(file.fileno())
+            partial.rename(target)
+            sync_directory(folder)
     except sqlite3.Error as error:
         raise BackupFailed(f"a database could not be copied: {error}") from error
     finally:
@@ -147,6 +153,36 @@ def make_backup(home: Home, target: Path, workflows: DatabaseScope | None = None
         shutil.rmtree(staging, ignore_errors=True)
         shutil.rmtree(rows_folder, ignore_errors=True)
     return MadeBackup(str(target), info, digest, pause.seconds)
+
+
+@contextlib.contextmanager
+def full_disk_reported(folder: Path, advice: Callable[[], str]) -> Iterator[None]:
+    """Raise :class:`BackupFailed` with ``advice`` when the disk of a folder is full."""
+    free = shutil.disk_usage(folder).free
+    try:
+        yield
+    except (OSError, sqlite3.OperationalError) as error:
+        code = error.errno if isinstance(error, OSError) else error.sqlite_errorcode
+        if code not in (DISK_FULL_ERRORS if isinstance(error, OSError) else (sqlite3.SQLITE_FULL,)):
+            raise
+        raise BackupFailed(
+            f"the disk of {folder} is full, of which {free:,} bytes were free: {advice()}; nothing half-written is left"
+        ) from error
+
+
+def _copies_advice() -> str:
+    return (
+        "a backup first copies databases and logs into the home. Free some space there, for example with kingdom clean"
+    )
+
+
+def _archive_advice(root: Path, taken: Mapping[str, int], rows: Path) -> str:
+    sizes = [*taken.values(), *(path.stat().st_size for path in rows.rglob("*"))]
+    for name in _GIT_FOLDERS:
+        for path in (root / name).rglob("*"):
+            with contextlib.suppress(FileNotFoundError):  # others work there
+                sizes.append(path.lstat().st_size)
+    return f"the backup needs up to {sum(sizes):,} bytes. Free some space there, or name a file on another disk"
 
 
 def _database_urls(home: Home, workflows: DatabaseScope | None) -> dict[str, str]:
@@ -283,7 +319,7 @@ def _write(partial: Path, home: Home, staging: Path, taken: Mapping[str, int], d
             _add_file(archive, staging / name, f"{HOME_FOLDER}{name}", size)
         for name in _GIT_FOLDERS:
             if (home.root / name).is_dir():
-                _add_tree(archive, home.root, name)
+                _add_tree(archive, home.root, name, partial.parent)
     return info
 
 
@@ -308,7 +344,7 @@ def _add_file(archive: tarfile.TarFile, path: Path, name: str, size: int) -> Non
         archive.addfile(entry, file)
 
 
-def _add_tree(archive: tarfile.TarFile, root: Path, name: str) -> None:
+def _add_tree(archive: tarfile.TarFile, root: Path, name: str, copies: Path) -> None:
     """Store a folder of git as it is now. What vanishes meanwhile is left out, what grows is stored as it began."""
     for folder, names, files in os.walk(root / name):
         here = Path(folder)
@@ -323,12 +359,12 @@ def _add_tree(archive: tarfile.TarFile, root: Path, name: str) -> None:
                 if stat.S_ISLNK(state.st_mode):
                     _add_entry(archive, path, f"{HOME_FOLDER}{path.relative_to(root)}")
                 elif stat.S_ISREG(state.st_mode) and not one.endswith(".lock"):
-                    _add_steady(archive, path, f"{HOME_FOLDER}{path.relative_to(root)}")
+                    _add_steady(archive, path, f"{HOME_FOLDER}{path.relative_to(root)}", copies)
 
 
-def _add_steady(archive: tarfile.TarFile, path: Path, name: str) -> None:
+def _add_steady(archive: tarfile.TarFile, path: Path, name: str, copies: Path) -> None:
     """Store a file that others may write: read it first, for its size in the archive must be right."""
-    with path.open("rb") as file, tempfile.SpooledTemporaryFile(max_size=16 << 20) as copy:
+    with path.open("rb") as file, tempfile.SpooledTemporaryFile(max_size=16 << 20, dir=str(copies)) as copy:
         shutil.copyfileobj(file, copy)
         entry = tarfile.TarInfo(name)
         state = os.fstat(file.fileno())

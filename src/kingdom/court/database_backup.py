@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 
 import asyncpg
 
-from kingdom.base.files import read_object
+from kingdom.base.files import DISK_FULL_ERRORS, read_object
 from kingdom.bus.errors import BusError
 from kingdom.bus.transport import INTERACTIVE_CONNECT_SECONDS
 from kingdom.bus.transports.postgresql import split_url
@@ -252,5 +252,7 @@ def _reported(url: str) -> Any:
     except BusError as error:
         raise DatabaseBackupFailed(str(error)) from error
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:  # of the disk here, not of the server
+            raise
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DatabaseBackupFailed(f"{redact_url(url)}: {reason}") from error

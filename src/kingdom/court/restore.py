@@ -24,6 +24,7 @@ from kingdom.court.backup import (
     WORKFLOWS_FOLDER,
     BackupFailed,
     BackupInfo,
+    full_disk_reported,
 )
 from kingdom.court.config import MACHINE_FILE, load_system
 from kingdom.court.errors import UnsetVariable
@@ -51,7 +52,11 @@ def restore_backup(
         shutil.rmtree(partial)
     root.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with source.open("rb") as raw, gzip.open(raw) as packed:
+        with (
+            full_disk_reported(root.parent, lambda: _room_advice(source)),
+            source.open("rb") as raw,
+            gzip.open(raw) as packed,
+        ):
             info = _unpack(packed, partial, root)  # type: ignore[arg-type]
         if (partial / f"{STAGING_PREFIX}{DATABASE_FOLDER}").exists():
             _restore_queues(partial, database)
@@ -70,13 +75,23 @@ def restore_backup(
     return info
 
 
+def _room_advice(source: Path) -> str:
+    with gzip.open(source) as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
+        size = _about(archive).bytes
+    return f"the backup has {size:,} bytes, and repositories beside. Free some space there"
+
+
+def _about(archive: tarfile.TarFile) -> BackupInfo:
+    first = archive.next()
+    about = archive.extractfile(first) if first is not None and first.name == ABOUT_FILE else None
+    if about is None:
+        raise BackupFailed("it is no backup of a court: kingdom backup makes one")
+    return _read_info(json.loads(about.read()))
+
+
 def _unpack(packed: IO[bytes], partial: Path, root: Path) -> BackupInfo:
     with tarfile.open(fileobj=packed, mode="r|") as archive:
-        first = archive.next()
-        about = archive.extractfile(first) if first is not None and first.name == ABOUT_FILE else None
-        if about is None:
-            raise BackupFailed("it is no backup of a court: kingdom backup makes one")
-        info = _read_info(json.loads(about.read()))
+        info = _about(archive)
         if Path(info.home) != root:
             raise BackupFailed(
                 f"it was made of {info.home}, and its worktrees and records name that path: restore it there"

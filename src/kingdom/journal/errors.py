@@ -16,7 +16,8 @@ import os
 from dataclasses import dataclass
 from typing import Final, Literal
 
-_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+from kingdom.base.files import DISK_FULL_ERRORS
+
 _DENIED: Final = {errno.EACCES, errno.EPERM}
 
 
@@ -60,7 +61,7 @@ def not_a_file(what: str, path: str | os.PathLike[str]) -> JournalUnavailable:
 
 def _reason(error: OSError, path: str | os.PathLike[str]) -> str:
     said = error.strerror or str(error)
-    if error.errno in _FULL:
+    if error.errno in DISK_FULL_ERRORS:
         return f"{said}; make room, and the next line goes through"
     if error.errno == errno.EROFS:
         return f"{said}; mount it writable, or set another directory for the logs"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import resource
 import sqlite3
 import struct
 import threading
@@ -19,6 +18,7 @@ from kingdom.bus import BusError, Envelope, EventBus, StorageFull, TransportUnav
 from kingdom.bus.transport import TransportOptions
 from kingdom.bus.transports.sqlite._store import SqliteStore
 from kingdom.bus.transports.sqlite._writer import SqliteWriter
+from tests.support.full_disk import no_file_grows_beyond
 
 STREAM = "orders"
 
@@ -340,17 +340,6 @@ async def test_when_the_commit_fails_everybody_in_it_hears_of_it_and_nothing_is_
         assert (await other.depth())[STREAM].pending == 1
     assert await bus.publish(STREAM, event())
     assert (await bus.depth())[STREAM].pending == 2
-
-
-@contextlib.contextmanager
-def no_file_grows_beyond(size: int) -> Iterator[None]:
-    """Let every write beyond ``size`` fail, as a disk that gives up does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 async def test_who_cannot_get_the_write_lock_says_so_in_one_line(bus: EventBus, path: Path) -> None:

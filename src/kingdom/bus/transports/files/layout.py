@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import time
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.base.files import remove_abandoned, sync_directory, write_atomic, write_once
+from kingdom.base.files import DISK_FULL_ERRORS, remove_abandoned, sync_directory, write_atomic, write_once
 from kingdom.base.locks import is_current, lock, unlock
 from kingdom.bus.delivery import DocumentForm, StreamOptions
 from kingdom.bus.envelope import check_stream
@@ -37,7 +36,6 @@ SUFFIX: Final = ".json"
 REASON: Final = ".reason"  # beside a file that was set aside
 STATES: Final[dict[Status, str]] = {"PENDING": "pending", "PROCESSING": "processing", "DONE": "done", "DEAD": "dead"}
 ACTIVE: Final[tuple[Status, ...]] = ("PENDING", "PROCESSING", "DEAD")
-_DISK_FULL_ERRORS: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def bus_error(error: OSError, where: str) -> BusError:
@@ -45,7 +43,7 @@ def bus_error(error: OSError, where: str) -> BusError:
     if isinstance(error, BusError):
         return error
     place = error.filename or where
-    if error.errno in _DISK_FULL_ERRORS:
+    if error.errno in DISK_FULL_ERRORS:
         fault: BusError = StorageFull(f"no room left at {place}: {error.strerror}; nothing was written")
     else:
         fault = TransportUnavailable(f"{place}: {error.strerror or error}")
