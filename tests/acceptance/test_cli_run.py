@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.agent_clis import installed
-from tests.support.command import Background, kingdom, kingdom_tty
+from tests.support.command import Background, Terminal, kingdom, kingdom_tty
 from tests.support.model_servers import MessagesServer, Say, Use
 from tests.support.repositories import Remote, plain_git
 from tests.support.workshop import NO_NETWORK
@@ -47,8 +47,10 @@ class Shop:
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def scripted(self, steps: list[dict[str, Any]] | dict[str, Any] = STEPS) -> tuple[str, ...]:
-        script = self.folder / "script.json"
+    def scripted(
+        self, steps: list[dict[str, Any]] | dict[str, Any] = STEPS, name: str = "script.json"
+    ) -> tuple[str, ...]:
+        script = self.folder / name
         script.write_text(json.dumps(steps))
         return "--engine", "scripted", "--option", f"script={script}"
 
@@ -305,6 +307,44 @@ def test_the_first_of_two_terminals_shows_its_result_before_it_waits_for_the_oth
             assert "1 commit on the branch kingdom/add-a-json-flag-to-ls in" in rest
             line_with(second, "this process is the engine now")
             assert shop.show("wait-for-long")["status"] == "RUNNING"
+
+
+def test_each_of_two_terminals_is_asked_as_soon_as_its_own_request_rests(shop: Shop) -> None:
+    with Terminal("run", "Paint it", *shop.scripted(ASKING, "asking.json")) as first:
+        first.see("answer (Enter: later): ")
+        with Terminal("run", "Wait for long", *shop.scripted(HALF)) as second:
+            assert "Ctrl-C only stops watching" in second.see("I begin."), "the first serves both"
+            first.type("blue\n")
+            assert "COMPLETED (1 file changed, +1 -0" in first.see("land it as (checkout, none) [none]: ")
+            first.type("by mail\n")
+            assert "'by mail' is not one of checkout, none" in first.see("[none]: ")
+            first.type("checkout\n")
+            assert "on the branch kingdom/paint-it in" in first.see("this engine also runs wait-for-long: Ctrl-C")
+            with Terminal("run", "Paint more", *shop.scripted(ASKING, "asking.json")) as third:
+                assert "Ctrl-C only stops watching" in third.see("answer (Enter: later): ")
+                third.type("\x03")
+                assert "kingdom workflow answer paint-more TEXT" in third.see("answers the question")
+                assert third.wait() == 0
+            first.type("\x03")
+            assert first.wait() == 0
+            second.see("this process is the engine now")
+            second.type("\x03")
+            second.see("paused: kingdom workflow resume wait-for-long")
+            assert second.wait() == 130
+
+
+def test_ctrl_c_at_a_prompt_leaves_the_result_as_it_is(shop: Shop) -> None:
+    with Terminal("run", "Paint it", *shop.scripted(ASKING)) as terminal:
+        terminal.see("answer (Enter: later): ")
+        terminal.type("\x03")
+        assert "PAUSED: work run asks: Red or blue?" in terminal.see("kingdom workflow answer paint-it TEXT")
+        assert terminal.wait() == 0
+    with Terminal("run", "Write it", *shop.scripted()) as terminal:
+        terminal.see("land it as (checkout, none) [none]: ")
+        terminal.type("\x03")
+        assert terminal.wait() == 0
+    assert "Traceback" not in terminal.screen
+    assert shop.show("write-it")["landings"] == []
 
 
 @pytest.mark.walk

@@ -7,7 +7,9 @@ import fcntl
 import json
 import os
 import pty
+import select
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -146,6 +148,61 @@ def kingdom_tty(*arguments: str, answer: str = "", **extra: str) -> tuple[int, s
         screen = _seen(master, answer)
         code = process.wait(timeout=60)
     return code, screen
+
+
+class Terminal:
+    """The command on a terminal of its own, for a person who reads and types. Killed in the end if it still runs."""
+
+    def __init__(self, *arguments: str, columns: int = 140, **extra: str) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        self._process = Background(slave, *arguments, TERM="xterm-256color", **extra)
+        os.close(slave)
+        self.screen = ""
+        self._seen = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        os.close(self._master)
+
+    def see(self, text: str) -> str:
+        """Wait until something new is on the screen; return what is new, up to its end."""
+        while text not in self.screen[self._seen :]:
+            assert self._read(), f"{text!r} never came: {self.screen}"
+        end = self.screen.index(text, self._seen) + len(text)
+        new, self._seen = self.screen[self._seen : end], end
+        return new
+
+    def type(self, text: str) -> None:
+        """Type something; Ctrl-C is its signal, as a shell has the terminal."""
+        if text == "\x03":
+            self._process.send_signal(signal.SIGINT)
+        else:
+            os.write(self._master, text.encode())
+
+    def wait(self) -> int:
+        """Read on until it has ended; return its exit code."""
+        while self._read():
+            pass
+        return self._process.wait(timeout=60)
+
+    def _read(self) -> bool:
+        """Read more of the screen; False if nobody has the terminal any more."""
+        ready, _, _ = select.select([self._master], [], [], 90)
+        assert ready, f"nothing more came: {self.screen}"
+        try:
+            found = os.read(self._master, 65536)
+        except OSError:  # how Linux says that the other end is gone
+            return False
+        self.screen += found.decode(errors="replace")
+        return bool(found)
 
 
 def run_tty(argv: Sequence[str], answer: str = "", after: Sequence[str] = (), **extra: str) -> tuple[int, str]:

@@ -153,14 +153,15 @@ async def _bring_into(
         return await found.lander.bring_into(found.workflow.id, folder, plan, only=found.git_id, force=force)
 
 
-async def land_result(lander: Lander, workflow_id: str, how: LandChoice, folder: Path | None, *, json: bool) -> None:
-    """Land a workflow that has just ended, as a person chose, and print where it is."""
+async def land_result(lander: Lander, workflow_id: str, how: LandChoice, folder: Path | None, *, json: bool) -> bool:
+    """Land a workflow that has just ended, as a person chose, print where it is, and return True."""
     from kingdom.workflow.domain.landing import LandPlan
 
     if how == "checkout":
         _print_brought(await lander.bring_into(workflow_id, folder or Path.cwd()), json=json)
     else:
         _print_landed(await lander.land(workflow_id, LandPlan(how)), json=json)
+    return True
 
 
 async def _patches(place: WorkflowHome, word: str, given: dict[str, Any], repository: str | None) -> str:

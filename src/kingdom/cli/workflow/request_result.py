@@ -7,15 +7,15 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-import click
-
 from kingdom.cli import output
+from kingdom.cli.dialog import ask, choose, until_stopped
 from kingdom.cli.session import git_settings_of, utc_now
 from kingdom.cli.workflow.names import workflow_word
 from kingdom.cli.workflow.view import JsonWorkflowView, next_steps
 from kingdom.cli.workflow.ways import ways_to_land
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence
     from pathlib import Path
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _MAX_SHOWN_FILES: Final = 20
 
 
-def ask_person(overview: WorkflowOverview, view: WorkflowView) -> str | None:
+async def ask_person(overview: WorkflowOverview, view: WorkflowView, stop: asyncio.Event) -> str | None:
     """Return what the person at the terminal answers to the agent's question; None: there is none, or later."""
     waiting = next((work for work in overview.works if work.status == "WAITING"), None)
     task = None if waiting is None else waiting.current_task
@@ -39,12 +39,7 @@ def ask_person(overview: WorkflowOverview, view: WorkflowView) -> str | None:
     output.say(f"the agent asks: {' '.join((task.question or '').split())}")
     if task.choices:
         output.say(f"choices: {', '.join(task.choices)}")
-    try:
-        given: str = click.prompt("answer (Enter: later)", default="", show_default=False)
-    except click.Abort:
-        output.say()
-        return None
-    return given.strip() or None
+    return await ask("answer (Enter: later)", stop) or None
 
 
 def _is_dialog(view: WorkflowView) -> bool:
@@ -108,19 +103,22 @@ class RequestResult:
             output.say(line)
         return changed
 
-    async def land(self, chosen: LandChoice | Literal["none"] | None) -> None:
-        """Land the result as the command line says, or as a person on the terminal says."""
+    async def land(self, chosen: LandChoice | Literal["none"] | None, stop: asyncio.Event) -> None:
+        """Land the result as the command line says, or as a person on the terminal says; not if ``stop`` is set."""
         if chosen is None and _is_dialog(self.view):
             if not (choices := await self._ways()):
                 return
-            chosen = click.prompt("land it as", type=click.Choice((*choices, "none")), default="none")
+            answer = await choose("land it as", (*choices, "none"), "none", stop)
+            chosen = next((one for one in choices if one == answer), None)
         if chosen is not None and chosen != "none":
             from kingdom.cli.workflow.land import land_result
             from kingdom.workflow.home import lander
 
             made = lander(self.place, self.context.store, utc_now, git_settings_of(self.place))
             json = isinstance(self.view, JsonWorkflowView)
-            await land_result(made, self.overview.workflow.id, chosen, self.folder, json=json)
+            landing = land_result(made, self.overview.workflow.id, chosen, self.folder, json=json)
+            if not await until_stopped(landing, stop):
+                self.view.say(f"not landed: kingdom workflow land {workflow_word(self.overview.workflow)} lands it")
 
     async def _ways(self) -> tuple[LandChoice, ...]:
         """Return how the result can be landed."""

@@ -24,6 +24,7 @@ from kingdom.cli.workflow.names import check_new_name
 from kingdom.cli.workflow.view import JsonWorkflowView, RequestView, WorkflowView
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence
 
     from kingdom.cli.workflow.checkout import Checkout
@@ -162,7 +163,6 @@ async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> in
     from kingdom.cli.workflow.names import workflow_word
     from kingdom.cli.workflow.request_result import RequestResult, ask_person
     from kingdom.cli.workflow.runner import CommandRequest, run_request
-    from kingdom.workflow.overview import WorkflowOverview
 
     engine = None if request.continues else _choose_engine(place, request.engine)
     async with open_workflow_context(place) as context:
@@ -180,32 +180,21 @@ async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> in
             view.say(f"{engine} works on {source.git.name}{started} (workflow {workflow.name}); Ctrl-C {interrupt}")
         for note in source.notes:
             view.say(note)
-        shown: list[tuple[int, bool]] = []  # the version of the workflow, and whether anything has changed
 
-        async def show_before_waiting(overview: WorkflowOverview) -> None:
-            changed = await RequestResult(place, context, overview, source.git, source.folder, view).show()
-            shown.append((overview.workflow.version, changed))
+        async def at_rest(overview: WorkflowOverview, stop: asyncio.Event) -> CommandRequest | None:
+            if (answer := await ask_person(overview, view, stop)) is not None:
+                return CommandRequest(_ANSWER, workflow.id, {"text": answer}, start.word)
+            result = RequestResult(place, context, overview, source.git, source.folder, view)
+            if await result.show() and overview.workflow.status == "COMPLETED":
+                await result.land(request.land, stop)
+            return None
 
-        while True:
-            try:
-                code = await run_request(place, context, start, view, show_before_waiting)
-            except asyncio.CancelledError:  # Ctrl-C, and another process is the engine
-                stop = f"kingdom workflow pause {start.word} stops it"
-                view.say(f"it goes on: kingdom workflow watch {start.word} shows it, {stop}")
-                raise
-            if code == output.INTERRUPTED:
-                return code
-            async with context.store.reading() as tx:
-                overview = await WorkflowOverview.read(tx, await tx.workflows.get(workflow.id))
-            if (answer := ask_person(overview, view)) is None:
-                break
-            start = CommandRequest(_ANSWER, workflow.id, {"text": answer}, start.word)
-        result = RequestResult(place, context, overview, source.git, source.folder, view)
-        known = [changed for version, changed in shown if version == overview.workflow.version]
-        changed = known[0] if known else await result.show()
-        if changed and overview.workflow.status == "COMPLETED":
-            await result.land(request.land)
-    return code
+        try:
+            return await run_request(place, context, start, view, at_rest)
+        except asyncio.CancelledError:  # Ctrl-C, and another process is the engine
+            stop = f"kingdom workflow pause {start.word} stops it"
+            view.say(f"it goes on: kingdom workflow watch {start.word} shows it, {stop}")
+            raise
 
 
 async def _continuation(context: WorkflowContext, workflow: Workflow, text: str) -> CommandRequest:

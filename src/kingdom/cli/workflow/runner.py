@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from kingdom.cli import output
 from kingdom.cli.workflow.view import next_steps
@@ -14,7 +14,7 @@ from kingdom.cli.workflow.watch import exit_code, watch_frames
 from kingdom.cli.workflow.ways import Ways, ways_of_workflow
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
     from kingdom.cli.workflow.view import WorkflowView
     from kingdom.workflow.commands import SentCommand
@@ -30,6 +30,7 @@ _WEB_ENGINE_SECONDS: Final = 5.0  # for a web server to become the engine when n
 _POLL_SECONDS: Final = 0.5  # between two looks at other workflows
 _ENGINE_CHECK_SECONDS: Final = 1.0  # between two looks whether an engine runs
 _MAX_NAMED: Final = 5  # of other workflows
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,10 @@ class CommandRequest:
     workflow_id: str
     arguments: dict[str, Any]
     word: str  # how a command names the workflow
+
+
+AtRest: TypeAlias = "Callable[[WorkflowOverview, asyncio.Event], Awaitable[CommandRequest | None]]"
+"""Shows a workflow that rests; returns the command with which it goes on, if it does. Ctrl-C sets the event."""
 
 
 async def execute(context: WorkflowContext, request: CommandRequest) -> None:
@@ -114,21 +119,24 @@ async def run_request(
     context: WorkflowContext,
     request: CommandRequest,
     view: WorkflowView,
-    show_result: Callable[[WorkflowOverview], Awaitable[None]] | None = None,
+    at_rest: AtRest | None = None,
 ) -> int:
     """Run a workflow and show it until it rests; return the exit code. The last lines say what one can do next.
 
-    Another engine runs it if there is one. When that goes away, this process becomes the engine. With ``show_result``
-    the caller shows the result: it is called if this process stays the engine of other workflows, before it waits.
+    Another engine runs it if there is one. When that goes away, this process becomes the engine. With ``at_rest`` the
+    caller shows the result and may go on. An engine of this process runs the workflows of others meanwhile.
     """
     from kingdom.workflow.engine import EngineAlreadyRunning
 
     after = await context.store.last_event_number(request.workflow_id)
-    run = _Run(place, context, request, view, after, show_result)
+    run = _Run(place, context, request, view, after, at_rest)
     while True:
         if not await context.store.engine_running():
             with contextlib.suppress(EngineAlreadyRunning):  # another process became the engine first
-                return await _run_here(run)
+                code = await _run_here(run)
+                if code is not None:
+                    return code
+                continue
         code = await _run_elsewhere(run)
         if code is not None:
             return code
@@ -150,34 +158,37 @@ class _Run:
     request: CommandRequest
     view: WorkflowView
     after: int  # the number of the last event shown
-    show_result: Callable[[WorkflowOverview], Awaitable[None]] | None = None  # None: what one can do next
-    ended: bool = False  # whether it was said what one can do next
+    at_rest: AtRest | None = None  # None: say what one can do next
+    shown: int | None = None  # the version of the workflow at its last rest that was shown
     sent: SentCommand | None = None  # the command, if it was sent to another engine
 
     @property
     def store(self) -> WorkflowStore:
         return self.context.store
 
-    async def tell_end(self, overview: WorkflowOverview) -> None:
-        """Show the result, before this process waits for others."""
-        if self.show_result is not None:
-            await self.show_result(overview)
-        await self.say_next_steps(overview)
+    async def goes_on(self, overview: WorkflowOverview, stop: asyncio.Event) -> bool:
+        """Show a workflow that rests, once; return whether it goes on, with another request."""
+        if self.shown == overview.workflow.version:
+            return False
+        self.shown = overview.workflow.version
+        if self.at_rest is None:
+            await self._say_next_steps(overview)
+        elif (following := await self.at_rest(overview, stop)) is not None:
+            self.request, self.sent = following, None
+            return True
+        return False
 
-    async def say_next_steps(self, overview: WorkflowOverview) -> None:
-        """Say what one can do next, once, unless the caller shows the result."""
-        if self.show_result is None and not self.ended:
-            done = overview.workflow.status == "COMPLETED"
-            ways = await ways_of_workflow(self.place, self.store, overview) if done else Ways()
-            for line in next_steps(overview, ways):
-                self.view.say(line)
-        self.ended = True
+    async def _say_next_steps(self, overview: WorkflowOverview) -> None:
+        done = overview.workflow.status == "COMPLETED"
+        ways = await ways_of_workflow(self.place, self.store, overview) if done else Ways()
+        for line in next_steps(overview, ways):
+            self.view.say(line)
 
 
 async def _run_elsewhere(run: _Run) -> int | None:
     """Have the engine run the workflow that holds the store, and watch. Ctrl-C only stops watching.
 
-    Return None if that engine has gone and the workflow does not rest.
+    Return None if the workflow goes on: that engine has gone before it rests, or a person answered.
     """
     from kingdom.workflow.commands import send_command, wait_for_command
 
@@ -200,7 +211,15 @@ async def _run_elsewhere(run: _Run) -> int | None:
     if left:
         run.view.say("the engine has stopped: this process is the engine now, and Ctrl-C pauses the workflow")
         return None
-    return await _finish(overview, run)
+    return await _end(run, overview)
+
+
+async def _end(run: _Run, overview: WorkflowOverview | None) -> int | None:
+    """Show the end of a workflow and return the exit code; None if it goes on."""
+    if overview is None:  # it was deleted
+        return 0
+    with stop_signals() as stop:
+        return None if await run.goes_on(overview, stop) else exit_code(overview)
 
 
 async def _wait_until_engine_gone(store: WorkflowStore) -> None:
@@ -208,17 +227,22 @@ async def _wait_until_engine_gone(store: WorkflowStore) -> None:
         await asyncio.sleep(_ENGINE_CHECK_SECONDS)
 
 
-async def _run_here(run: _Run) -> int:
-    """Be the engine until the workflow rests. Ctrl-C pauses it."""
+async def _run_here(run: _Run) -> int | None:
+    """Be the engine until the workflow rests, and those that others have started on it. Ctrl-C pauses the workflow.
+
+    Return None if it goes on: a person answered what it asked meanwhile.
+    """
     from kingdom.workflow.commands import wait_for_command
     from kingdom.workflow.engine import command_handlers, run_engine
     from kingdom.workflow.errors import WorkflowError
+    from kingdom.workflow.overview import WorkflowOverview
 
-    store, request = run.store, run.request
+    store = run.store
     await _pause_interrupted(run)
     carry = command_handlers(run.context)
 
     async def begin() -> None:
+        request = run.request
         if active:
             return
         if run.sent is not None:  # this engine takes it from the bus
@@ -226,25 +250,53 @@ async def _run_here(run: _Run) -> int:
         else:
             await carry[request.kind](request.workflow_id, **request.arguments)
 
-    active = await _is_active(store, request, sent=run.sent is not None)
+    active = await _is_active(store, run.request, sent=run.sent is not None)
     with stop_signals() as stop:
         async with run_engine(run.context) as engine:
-            started = asyncio.create_task(begin())
             broken = asyncio.create_task(engine.wait())
             try:
-                overview = await _show_until_resting(run, started, broken=broken, stop=stop)
-                if not stop.is_set():
-                    await _wait_for_other_workflows(run, overview, broken, stop)
-                else:
-                    with contextlib.suppress(WorkflowError):  # it rests already, or never started
-                        await carry["PauseWorkflow"](request.workflow_id)
-                    run.view.say(f"paused: kingdom workflow resume {request.word} continues where it stopped")
-                    run.view.say(f"kingdom workflow follow-up {request.word} TEXT continues with what you say")
-                    return output.INTERRUPTED
+                while True:
+                    overview = await _show_started(run, begin(), broken, stop)
+                    if stop.is_set():
+                        with contextlib.suppress(WorkflowError):  # it rests already, or never started
+                            await carry["PauseWorkflow"](run.request.workflow_id)
+                        word = run.request.word
+                        run.view.say(f"paused: kingdom workflow resume {word} continues where it stopped")
+                        run.view.say(f"kingdom workflow follow-up {word} TEXT continues with what you say")
+                        return output.INTERRUPTED
+                    if overview is None or not await _unless_broken(run.goes_on(overview, stop), broken):
+                        break
+                    active = False
+                await _wait_for_other_workflows(run, broken, stop)
             finally:
-                await _cancel_and_wait(started)
                 await _cancel_and_wait(broken)
-    return await _finish(overview, run)
+    if overview is not None:  # somebody may have gone on with it while this was the engine of others
+        async with store.reading() as tx:
+            workflow = await tx.workflows.find(run.request.workflow_id)
+            overview = None if workflow is None else await WorkflowOverview.read(tx, workflow)
+    return await _end(run, overview)
+
+
+async def _show_started(
+    run: _Run, start: Coroutine[Any, Any, None], broken: asyncio.Task[None], stop: asyncio.Event
+) -> WorkflowOverview | None:
+    started = asyncio.create_task(start)
+    try:
+        return await _show_until_resting(run, started, broken=broken, stop=stop)
+    finally:
+        await _cancel_and_wait(started)
+
+
+async def _unless_broken(work: Coroutine[Any, Any, T], broken: asyncio.Task[None]) -> T:
+    """Return what some work returns; if the engine breaks meanwhile, cancel it and raise the error."""
+    working = asyncio.create_task(work)
+    try:
+        await asyncio.wait((working, broken), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            broken.result()
+        return working.result()
+    finally:
+        await _cancel_and_wait(working)
 
 
 async def _pause_interrupted(run: _Run) -> None:
@@ -295,16 +347,12 @@ async def _show_until_resting(
     return overview
 
 
-async def _wait_for_other_workflows(
-    run: _Run, overview: WorkflowOverview | None, broken: asyncio.Task[None], stop: asyncio.Event
-) -> None:
-    """Tell how the workflow ended, and stay the engine until those rest that other processes have started on it."""
+async def _wait_for_other_workflows(run: _Run, broken: asyncio.Task[None], stop: asyncio.Event) -> None:
+    """Stay the engine until the workflows rest that other processes have started on it."""
     shown = False
     while not stop.is_set() and (active := await _active_workflows(run.store)):
         if not shown:
             shown = True
-            if overview is not None:
-                await run.tell_end(overview)
             names = ", ".join(workflow.name for workflow in active[:_MAX_NAMED])
             more = ", …" if len(active) > _MAX_NAMED else ""
             run.view.say(f"this engine also runs {names}{more}: Ctrl-C ends the wait and leaves it to the next engine")
@@ -340,31 +388,30 @@ async def _is_active(store: WorkflowStore, request: CommandRequest, *, sent: boo
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """Return an event that Ctrl-C and SIGTERM set; a second signal ends the process as usual."""
+    """Return an event that Ctrl-C and SIGTERM set; a second signal ends the process as usual.
+
+    After the block they do what they did before.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def ask() -> None:
         stop.set()
         undo()
 
     def undo() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in before:
             loop.remove_signal_handler(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in before:
         loop.add_signal_handler(number, ask)
     try:
         yield stop
     finally:
         undo()
-
-
-async def _finish(overview: WorkflowOverview | None, run: _Run) -> int:
-    if overview is None:
-        return 0
-    await run.say_next_steps(overview)
-    return exit_code(overview)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def _cancel_and_wait(task: asyncio.Future[Any]) -> None:
