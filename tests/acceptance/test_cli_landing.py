@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from kingdom.bus import RetryPolicy
 from kingdom.cli.app import run
+from tests.support.command import Background
 from tests.support.git_server import trusted
 from tests.support.github_server import GitHubServer
 from tests.support.repositories import plain_git
@@ -151,6 +154,66 @@ def test_a_template_that_says_so_lands_by_itself_and_the_link_is_shown(desk: Des
     assert f"landed on kingdom/APP-1-add-json: {pull['html_url']}" in desk.said
     assert (pull["title"], pull["draft"]) == ("ls: APP-1", True)
     assert desk.log("kingdom/APP-1-add-json") == ["ls: APP-1"]
+
+
+LAST = "  - {name: last, pause_after: true, tasks: [{name: end, query: Look again}]}\n"
+
+
+def away_at_the_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A workflow that is completed when GitHub is away; returns its name."""
+    monkeypatch.setattr("kingdom.workflow.landing.RETRY_SECONDS", ())
+    desk.script.write_text(json.dumps({**SCRIPT, "last/end": [{"result": {"summary": "seen"}}]}))
+    desk.run("git", "add", f"{desk.github.url}/acme/app.git")
+    desk.run("workflow", "create", desk.plan("land: {how: pull-request}", LAST))
+    desk.run("workflow", "start", "add json")
+    desk.github.__exit__()
+    desk.said = desk.run("workflow", "resume", "add json")
+    return "add json"
+
+
+def test_a_host_that_is_away_gets_the_result_from_the_next_engine(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kingdom.workflow.usecases.landing._PAUSES", RetryPolicy(base=0.001, cap=0.001))
+    name = away_at_the_end(desk, monkeypatch)
+    assert "cannot be reached" in desk.said
+    now = f"kingdom workflow land '{name}' does it now, kingdom workflow cancel '{name}' gives it up"
+    assert now in desk.said
+    listed = desk.run("workflow", "ls")
+    assert "COMPLETED (not landed, no engine)" in listed
+    assert f"not landed yet, it is tried again: {desk.github.host} cannot be reached: check its name" in listed
+    assert "no engine runs: kingdom workflow start WORKFLOW continues one" in listed
+    shown = desk.run("workflow", "show", name)
+    assert "an engine tries again at " in shown
+    assert now in shown
+    with desk.github, Background(None, "workflow", "engine") as engine:
+        while "WorkflowLanded" not in (line := engine.stdout.readline()):
+            assert line, "it ended"
+        engine.send_signal(signal.SIGINT)
+        engine.communicate(timeout=60)
+        (pull,) = desk.github.pulls["acme/app"]
+        shown = desk.json("workflow", "show", name)
+    assert (shown["landAgain"], shown["reason"]) == (None, None)
+    assert [one["url"] for one in shown["landings"]] == [pull["html_url"]]
+
+
+def test_what_waits_for_a_host_is_landed_or_given_up_by_a_person(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = away_at_the_end(desk, monkeypatch)
+    assert desk.json("workflow", "show", name)["landAgain"]["tries"] == 1
+    assert f"is not landed: kingdom workflow land '{name}' lands it after all" in desk.run(
+        "workflow", "cancel", name, "--yes"
+    )
+    shown = desk.json("workflow", "show", name)
+    assert (shown["status"], shown["landAgain"]) == ("COMPLETED", None)
+    with desk.github:
+        assert "(opened)" in desk.run("workflow", "land", name)
+
+
+@pytest.mark.walk
+def test_a_person_who_lands_it_ends_the_wait_for_the_host(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = away_at_the_end(desk, monkeypatch)
+    with desk.github:
+        assert "(opened)" in desk.run("workflow", "land", name)
+    shown = desk.json("workflow", "show", name)
+    assert (shown["landAgain"], shown["reason"], shown["landings"][0]["error"]) == (None, None, None)
 
 
 @pytest.mark.walk

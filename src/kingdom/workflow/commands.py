@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kingdom.bus import EventBus
 
 COMMAND_STREAM: Final = "workflow.commands"
+LAND_AGAIN: Final = "LandWorkflow"
 CommandHandler = Callable[..., Awaitable[object]]
 """Carries out a command: called with the workflow's id and the command's arguments as keywords."""
 
@@ -66,6 +67,11 @@ def default_answer(workflow_id: str, task_id: str, attempt: int, text: str, dead
     """Return the command that answers the question of this attempt at its deadline, if it is still open then."""
     arguments = {"text": text, "task_id": task_id, "attempt": attempt}
     return _command("AnswerWorkflow", workflow_id, arguments, not_before=deadline)
+
+
+def land_again(workflow_id: str, tries: int, at: datetime) -> Envelope:
+    """Return the command that lands a workflow again at some time, after this many tries, if it still waits then."""
+    return _command(LAND_AGAIN, workflow_id, {"tries": tries}, not_before=at)
 
 
 async def wait_for_command(bus: EventBus, command: SentCommand, seconds: float) -> None:

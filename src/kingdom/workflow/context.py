@@ -21,6 +21,7 @@ from kingdom.workflow.ports import (
     Clock,
     GitService,
     Ids,
+    LandCompleted,
     QueryRenderer,
     RecordedEvent,
     WorkFiles,
@@ -98,7 +99,7 @@ class WorkflowContext:
     queries: QueryRenderer
     clock: Clock
     ids: Ids
-    land: Callable[[str], Awaitable[None]] | None = None  # lands a completed workflow that says so; see open_home
+    land: LandCompleted | None = None  # None: nothing is landed; see open_home
     question_hours: float | None = 24.0  # until a question gets its default; None: somebody else sees to that
     lease_file: Path | None = None  # where agents see until when they may go on, if engines share the store
     locks: WorkflowLocks = field(default_factory=WorkflowLocks)

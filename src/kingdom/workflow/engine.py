@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kingdom.bus.urls import redact_url
-from kingdom.workflow.commands import CommandHandler, command_worker, prepare_commands
+from kingdom.workflow.commands import LAND_AGAIN, CommandHandler, command_worker, prepare_commands
 from kingdom.workflow.context import WorkflowContext, log
 from kingdom.workflow.errors import WorkflowError
 from kingdom.workflow.event_queues import EventQueues
@@ -25,6 +25,7 @@ from kingdom.workflow.ports import EngineLock, WorkflowStore
 from kingdom.workflow.recovery import Recovery
 from kingdom.workflow.store.transactions import STREAM
 from kingdom.workflow.usecases.follow_up import follow_up_workflow
+from kingdom.workflow.usecases.landing import land_workflow_again
 from kingdom.workflow.usecases.lifecycle import (
     answer_workflow,
     cancel_workflow,
@@ -250,6 +251,7 @@ _USE_CASES: Final[dict[str, CommandHandler]] = {
     "FollowUpWorkflow": follow_up_workflow,
     "CancelWorkflow": cancel_workflow,
     "DeleteWorkflow": delete_workflow,
+    LAND_AGAIN: land_workflow_again,
 }
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.adapters.git_service import GitopsService
     from kingdom.workflow.context import WorkflowContext
     from kingdom.workflow.landing import Lander
-    from kingdom.workflow.ports import Clock, WorkflowStore
+    from kingdom.workflow.ports import Clock, NotLanded, WorkflowStore
 
 _DATABASE: Final = "workflows.db"
 
@@ -142,8 +142,9 @@ async def open_home(
             parts.store.share(home.root, lease_seconds_from(environ))
             parts.lease_file = home.lease
 
-        async def land(workflow_id: str) -> None:
-            await lander(home, parts.store, parts.clock, git).land_when_completed(workflow_id)
+        async def land(workflow_id: str, *, patient: bool) -> NotLanded | None:
+            made = lander(home, parts.store, parts.clock, git)
+            return await made.land_when_completed(workflow_id, patient=patient)
 
         parts.land = land
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from kingdom.gitops.errors import GitError, InvalidInput, LandingRefused
+from kingdom.gitops.errors import GitError, InvalidInput, LandingRefused, RemoteFailed
 from kingdom.gitops.landing import (
     bring_into,
     contains,
@@ -26,7 +26,7 @@ from kingdom.gitops.landing import (
 from kingdom.gitops.names import check_url
 from kingdom.gitops.pull_request_status import PullRequestStatus, read_status
 from kingdom.gitops.pull_requests import PullRequests, PullRequestTarget, WantedRequest, same_text
-from kingdom.gitops.remotes import through_outage
+from kingdom.gitops.remotes import RETRY_SECONDS, is_outage, through_outage
 from kingdom.workflow.adapters.landing_texts import LandingTexts
 from kingdom.workflow.agent_records import WorkflowLedger
 from kingdom.workflow.context import workflow_event
@@ -35,6 +35,7 @@ from kingdom.workflow.domain.landing import Landing, LandPlan
 from kingdom.workflow.domain.refusals import refusal
 from kingdom.workflow.domain.statuses import WORKFLOW_ACTIVE_STATUSES, WorkTreeStatus
 from kingdom.workflow.errors import HeldElsewhere, WorkflowError
+from kingdom.workflow.ports import NotLanded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,17 +113,25 @@ class Lander:
         remote refuses or cannot be reached; what was landed before stays.
         """
         sources, plan = await self._sources(workflow_id, plan, only)
-        return [await self._land(source, plan, base) for source in sources]
+        landed = [await self._land(source, plan, base) for source in sources]
+        if sources[0].workflow.land_again is not None and only is None:
+            await self._end_wait(workflow_id)
+        return landed
 
-    async def land_when_completed(self, workflow_id: str) -> None:
-        """Land a workflow as its plan says. What keeps it from being landed is stored and shown, and not raised.
+    async def land_when_completed(self, workflow_id: str, *, patient: bool) -> NotLanded | None:
+        """Land a workflow as its plan says; return what keeps it from being landed.
 
-        A remote that is away is tried again for a while: the work is done and only has to be delivered.
+        With ``patient`` a remote that is away is tried again for a while: most outages are short.
         """
         try:
-            await through_outage(lambda: self.land(workflow_id))
+            await through_outage(lambda: self.land(workflow_id), RETRY_SECONDS if patient else ())
         except (GitError, WorkflowError) as error:
             log.warning("workflow %s was not landed: %s", workflow_id, error)
+            away = isinstance(error, GitError) and is_outage(error)
+            # Git's own words stand with the repository: here it is said which host is away.
+            reason = error.advice if away and isinstance(error, RemoteFailed) else str(error)
+            return NotLanded(reason, away)
+        return None
 
     async def bring_into(
         self,
@@ -310,6 +319,14 @@ class Lander:
     async def _find(self, source: _Source) -> Landing | None:
         async with self._store.reading() as tx:
             return await tx.landings.find(source.id)
+
+    async def _end_wait(self, workflow_id: str) -> None:
+        """Note that a workflow whose landing was to be tried again is landed."""
+        async with self._store.transaction() as tx:
+            workflow = await tx.workflows.find(workflow_id)
+            if workflow is not None and workflow.land_again is not None:
+                workflow.end_landing()
+                await tx.workflows.save(workflow)
 
     async def _save(self, landing: Landing, *, landed: bool = False) -> None:
         async with self._store.transaction() as tx:

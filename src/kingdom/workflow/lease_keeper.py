@@ -13,6 +13,7 @@ from kingdom.base.files import write_atomic
 from kingdom.base.uptime import uptime
 from kingdom.bus import Delivery, EventBus
 from kingdom.bus.errors import TransportUnavailable
+from kingdom.workflow.commands import LAND_AGAIN
 from kingdom.workflow.context import WorkflowContext, log
 from kingdom.workflow.errors import StoreError
 from kingdom.workflow.store.holds import EngineHolds, EngineReplaced
@@ -132,7 +133,10 @@ class HeldCommands(EventBus):
     async def claim(
         self, stream: str, *, limit: int | None = None, types: Iterable[str] | None = None, **more: Any
     ) -> list[Delivery]:
-        """Claim commands whose workflow this engine holds, nobody holds, or an engine that is gone."""
+        """Claim commands whose workflow this engine holds, nobody holds, or an engine that is gone.
+
+        Landing waits for that one: only its machine has the branch.
+        """
         kinds = None if types is None else list(types)
         records = await self.peek(stream, limit=_COMMANDS_PER_LOOK, types=kinds)
         try:
@@ -140,5 +144,8 @@ class HeldCommands(EventBus):
         except StoreError as error:
             raise TransportUnavailable(str(error)) from error  # the worker knows this one, and tries again
         running = {workflow_id for workflow_id, holder in others.items() if holder.alive}
-        free = [record.envelope.event_id for record in records if record.envelope.aggregate_id not in running]
+        commands = [record.envelope for record in records]
+        free = [
+            one.event_id for one in commands if one.aggregate_id not in (others if one.type == LAND_AGAIN else running)
+        ]
         return await super().claim(stream, **more | {"types": kinds, "ids": free[: limit or None]})

@@ -73,6 +73,7 @@ class WorkflowOverview:
             "works": [self._work(work) for work in self.works],
             "checkpoints": [self._checkpoint(point) for point in self.checkpoints if point.complete],
             "landing": self.workflow.landing,
+            "landAgain": land_again_document(self.workflow),
             "landings": [self._landing(landing) for landing in self.landings],
         }
 
@@ -163,6 +164,12 @@ class WorkflowOverview:
             "valid": point.valid,
             "hashes": {self.git_names.get(git_id, git_id): commit for git_id, commit in point.hashes.items()},
         }
+
+
+def land_again_document(workflow: Workflow) -> dict[str, Any] | None:
+    """Return when a workflow is landed again as a JSON document, or None."""
+    again = workflow.land_again
+    return None if again is None else {"at": again.at.isoformat(), "tries": again.tries}
 
 
 def workflow_summary(workflow: Workflow) -> dict[str, Any]:

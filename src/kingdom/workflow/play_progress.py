@@ -227,7 +227,8 @@ def _summary(snapshot: WorkflowSnapshot) -> str:
 
 def _branch_list(snapshot: WorkflowSnapshot) -> str:
     landed = [one.url or f"{one.branch} at {one.remote}" for one in snapshot.landings if one.pushed]
-    problems = [f" It could not be landed: {one.error}." for one in snapshot.landings if one.error]
+    again = " It is tried again." if snapshot.workflow.land_again is not None else ""
+    problems = [f" It could not be landed: {one.error}.{again}" for one in snapshot.landings if one.error]
     branches = [f"{branch} of {name}" for name, named in snapshot.branches.items() for branch in named]
     where = landed or branches
     return (f" It is on {', '.join(where)}." if where else "") + "".join(problems)

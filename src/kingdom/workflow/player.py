@@ -72,6 +72,7 @@ _CLOSE_SECONDS: Final = 5.0  # how long the end of a run waits for the engine to
 _ACTIVE_STATUSES: Final = ("PREPARING", "RUNNING", "RESUMING")
 _STOPPED_PREFIX: Final = "stopped with its task: "
 _POLL_SECONDS: Final = 1.0  # between two looks at the workflow when nothing notifies us
+_LANDING_TRIES_AWAITED: Final = 4  # of a remote that is away: a quarter of an hour
 _HEARTBEAT_SECONDS: Final = 15.0  # of silence before a heartbeat is sent
 _COMMAND_WAIT_SECONDS: Final = 5.0  # for a command, before a heartbeat is sent and the wait repeated
 _RESTING_STATUSES: Final = (
@@ -403,7 +404,7 @@ class _WorkflowRun:
             workflow = await self._workflow(workflow_id)  # before its events: so none of them is missed
             if await progress.emit():
                 last_event = loop.time()
-            if workflow.status in _RESTING_STATUSES and not workflow.landing:
+            if workflow.status in _RESTING_STATUSES and not _is_landing(workflow):
                 return
             if loop.time() - last_event >= self._heartbeat:
                 self._on_event(Heartbeat())
@@ -415,3 +416,9 @@ class _WorkflowRun:
     async def _workflow(self, workflow_id: str) -> Workflow:
         async with self._workflows.store.reading() as tx:
             return await tx.workflows.get(workflow_id)
+
+
+def _is_landing(workflow: Workflow) -> bool:
+    """Whether a workflow is being landed, or soon is: the result names its pull request then."""
+    again = workflow.land_again
+    return workflow.landing or (again is not None and again.tries <= _LANDING_TRIES_AWAITED)

@@ -94,6 +94,21 @@ class StoredEvent:
     attempt: int | None = None  # of the Work or Task it tells of
 
 
+@dataclass(frozen=True, slots=True)
+class NotLanded:
+    """Why a workflow could not be landed."""
+
+    reason: str
+    away: bool  # whether a remote was away: a later try may succeed
+
+
+class LandCompleted(Protocol):
+    """Lands a completed workflow as its plan says."""
+
+    async def __call__(self, workflow_id: str, *, patient: bool) -> NotLanded | None:
+        """Return None if it is landed. ``patient`` waits for a remote that is away for a while."""
+
+
 class AgentClient(Protocol):
     """The agents of works. Their results come back as events, through the store.
 

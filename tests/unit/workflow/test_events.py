@@ -52,6 +52,7 @@ SPECIFIED = {
 OURS = {
     "QuestionAsked": "workId, taskId, question, choices, default, deadline",
     "WorkflowLanded": "workflowId, branch, url",
+    "WorkflowNotLanded": "workflowId, reason, again",
     "PersonActed": "workflowId, user, action",
 }
 

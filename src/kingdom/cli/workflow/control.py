@@ -184,11 +184,15 @@ def pause(workflow: str, home: Path | None, store: str | None, json: bool) -> No
 def cancel(workflow: str, yes: bool, home: Path | None, store: str | None, json: bool) -> None:
     """Cancel a workflow for good and stop its agents.
 
-    Worktrees, branches and checkpoints stay.
+    Worktrees, branches and checkpoints stay. One that is completed and waits to be landed stays completed.
     """
     output.confirm(f"Cancel {workflow}? It cannot be resumed.", yes=yes)
     found = _execute(home, store, "CancelWorkflow", workflow)
-    _print_outcome(found, f"cancelled: kingdom workflow rm {workflow_word(found)} deletes its files", json=json)
+    word = workflow_word(found)
+    if found.land_again is not None:
+        _print_outcome(found, f"not landed: kingdom workflow land {word} lands it after all", json=json)
+    else:
+        _print_outcome(found, f"cancelled: kingdom workflow rm {word} deletes its files", json=json)
 
 
 @command()

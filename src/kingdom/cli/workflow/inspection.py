@@ -47,19 +47,21 @@ _LINE_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 def ls(status: tuple[str, ...], limit: int, home: Path | None, store: str | None, json: bool) -> None:
     """List workflows, the newest first."""
     from kingdom.cli.workflow.view import SHORT_ID_CHARS, coloured, shorten
-    from kingdom.workflow.overview import workflow_summary
+    from kingdom.workflow.overview import land_again_document, workflow_summary
 
     words = _parse_statuses(status)
     found, engine = with_store(home, store, lambda opened: _read_workflows(opened, words, limit + 1))
     shown = found[:limit]
     if json:
-        listed = [workflow_summary(one) | {"reason": one.reason} for one in shown]
+        listed = [
+            workflow_summary(one) | {"reason": one.reason, "landAgain": land_again_document(one)} for one in shown
+        ]
         output.print_json({"workflows": listed, "engineRunning": engine})
     elif shown:
         rows = [
             (
                 one.name,
-                coloured(one.status if engine or not one.is_active else f"{one.status} (no engine)"),
+                coloured(_status_text(one, engine=engine)),
                 one.issue_key or "",
                 _local_time(one.created_at),
                 one.id[-SHORT_ID_CHARS:],
@@ -70,10 +72,21 @@ def ls(status: tuple[str, ...], limit: int, home: Path | None, store: str | None
         output.print_table(("workflow", "status", "issue", "created", "id", "why"), rows)
         if len(found) > limit:
             output.say("… and older ones (use --limit)")
-        if not engine and any(one.is_active for one in shown):
+        if not engine and any(_needs_engine(one) for one in shown):
             output.say(f"no engine runs: {NO_ENGINE_ADVICE}")
     else:
         output.say("no workflows: kingdom workflow create TEMPLATE creates one")
+
+
+def _needs_engine(workflow: Workflow) -> bool:
+    return workflow.is_active or workflow.land_again is not None
+
+
+def _status_text(workflow: Workflow, *, engine: bool) -> str:
+    waits = ["not landed"] if workflow.land_again is not None else []
+    if not engine and _needs_engine(workflow):
+        waits.append("no engine")
+    return workflow.status + (f" ({', '.join(waits)})" if waits else "")
 
 
 def _local_time(moment: datetime) -> str:
@@ -161,14 +174,15 @@ async def read_overview(store: WorkflowStore, word: str) -> WorkflowOverview:
 
 def print_overview(found: WorkflowOverview, *, engine: bool = True, holder: Holder | None = None) -> None:
     """Print a workflow; ``engine``: whether one runs; ``holder``: the one that holds it, if several share the store."""
-    from kingdom.cli.workflow.view import COLUMNS, overview_rows
+    from kingdom.cli.workflow.view import COLUMNS, land_again_text, overview_rows
 
     workflow = found.workflow
     facts = [
         ("workflow", workflow.id),
         ("name", workflow.name),
         ("status", workflow.status + (f": {workflow.reason}" if workflow.reason else "")),
-        ("engine", None if engine or not workflow.is_active else f"none runs: {NO_ENGINE_ADVICE}"),
+        ("landing", land_again_text(workflow)),
+        ("engine", None if engine or not _needs_engine(workflow) else f"none runs: {NO_ENGINE_ADVICE}"),
         ("machine", holder and holder.home + ("" if holder.alive else ": its engine is gone")),
         ("issue", workflow.issue_key),
         ("template", workflow.template_id),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kingdom.cli.workflow.watch import WorkflowFrame
     from kingdom.workflow.agent_records import TranscriptLine
     from kingdom.workflow.domain.work import Task, Work
+    from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.overview import WorkflowOverview
     from kingdom.workflow.ports import StoredEvent
 
@@ -301,12 +302,23 @@ def _result_lines(overview: WorkflowOverview, ways: Ways) -> list[str]:
             lines.append(f"{name}: landed on {landing.branch}: {landing.url or landing.remote}")
         else:
             lines.append(f"{name}: the branch {tree.branch} in {tree.path}")
-    if any(one.error for one in landings.values()) or (lines and not landings):
+    if (again := land_again_text(overview.workflow)) is not None:
+        lines.append(again)
+    elif any(one.error for one in landings.values()) or (lines and not landings):
         lines += _land_lines(word, ways)
     if lines:
         lines.append(f"kingdom workflow diff {word} --base shows what changed")
         lines.append(f"kingdom workflow follow-up {word} TEXT has the agent do more on the same branch")
     return lines
+
+
+def land_again_text(workflow: Workflow) -> str | None:
+    """Return when a workflow that is not landed yet is landed again, and what a person can do; None if it is not."""
+    if (again := workflow.land_again) is None:
+        return None
+    word, at = workflow_word(workflow), f"{again.at.astimezone():%Y-%m-%d %H:%M}"
+    now = f"kingdom workflow land {word} does it now, kingdom workflow cancel {word} gives it up"
+    return f"an engine tries again at {at}: {now}"
 
 
 def _land_lines(word: str, ways: Ways) -> list[str]:

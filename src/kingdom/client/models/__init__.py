@@ -124,6 +124,7 @@ from kingdom.client.models.workflows import CheckpointInfo as CheckpointInfo
 from kingdom.client.models.workflows import CommentInfo as CommentInfo
 from kingdom.client.models.workflows import DiffHunk as DiffHunk
 from kingdom.client.models.workflows import DiffLine as DiffLine
+from kingdom.client.models.workflows import LandAgainInfo as LandAgainInfo
 from kingdom.client.models.workflows import LandingInfo as LandingInfo
 from kingdom.client.models.workflows import PlanChangeResult as PlanChangeResult
 from kingdom.client.models.workflows import PullRequestInfo as PullRequestInfo

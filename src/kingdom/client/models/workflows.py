@@ -108,6 +108,13 @@ class DiffLine(TypedDict):
     newNumber: NotRequired[int | None]
 
 
+class LandAgainInfo(TypedDict):
+    """When a workflow is landed again."""
+
+    at: str
+    tries: int
+
+
 class LandingInfo(TypedDict):
     """A branch that was pushed, or was to be, and its pull request."""
 
@@ -326,6 +333,7 @@ class WorkflowFull(TypedDict):
     works: list[WorkInfo]
     checkpoints: list[CheckpointInfo]
     landing: bool
+    landAgain: LandAgainInfo | None
     landings: list[LandingInfo]
     engineRunning: bool
     allowed: list[

@@ -59,7 +59,7 @@ class WorkflowSummary(ApiModel):
     id: str = Field(examples=["wf-0198c2d3"])
     name: str = Field(examples=["Fix the timeout"])
     status: WorkflowStatus = Field(examples=["RUNNING"])
-    reason: str | None = Field(description="Why the workflow is PAUSED or FAILED.")
+    reason: str | None = Field(description="Why the workflow is PAUSED or FAILED, or not landed yet.")
     issue_key: str | None = Field(examples=["WEB-42"])
     template_id: str | None = Field(examples=["tpl-0198c2d2"])
     created_at: datetime
@@ -147,6 +147,13 @@ class LandingInfo(ApiModel):
     landed_at: datetime | None
 
 
+class LandAgainInfo(ApiModel):
+    """When a workflow is landed again."""
+
+    at: datetime
+    tries: int = Field(description="How many tries there were.", examples=[3])
+
+
 class WorkflowFull(WorkflowSummary):
     """A workflow in full."""
 
@@ -160,6 +167,7 @@ class WorkflowFull(WorkflowSummary):
     works: list[WorkInfo]
     checkpoints: list[CheckpointInfo]
     landing: bool = Field(description="Whether its result is being pushed.")
+    land_again: LandAgainInfo | None = Field(description="When landing is tried again, as a remote was away.")
     landings: list[LandingInfo]
     engine_running: bool = Field(description="Whether an engine runs: without one, a running workflow does not go on.")
     allowed: list[WorkflowAction] = Field(description="Actions that are allowed now.")
@@ -280,7 +288,7 @@ def allowed_actions(workflow: Workflow) -> list[WorkflowAction]:
         "goBack": _can_become(workflow, "resume"),
         "answer": _can_become(workflow, "resume") and WorkStatus.WAITING in workflow.work_statuses.values(),
         "followUp": workflow.status in FOLLOW_UP_STATUSES and _may_be_followed_up(workflow),
-        "cancel": _can_become(workflow, "cancel"),
+        "cancel": _can_become(workflow, "cancel") or workflow.land_again is not None,
         "modify": workflow.status in MODIFIABLE_STATUSES,
         "land": workflow.status in _LANDABLE_STATUSES and bool(workflow.git_refs) and not workflow.landing,
         "delete": workflow.status not in BUSY_STATUSES,

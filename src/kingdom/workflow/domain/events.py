@@ -20,7 +20,8 @@ UI_ONLY: Final = frozenset(
         "WorkflowTemplateCreated", "WorkflowTemplateUpdated", "WorkflowTemplateDeleted",
         "WorkflowCreated", "WorkflowPaused", "WorkflowDeleted", "WorkflowMcpServerRefsUpdated",
         "TaskStarted", "TaskCompleted", "QuerySent", "ReportGenerationStarted",
-        "CheckpointCreated", "WorkTreeReleased", "WorkSpaceCreated", "WorkflowLanded", "PersonActed",
+        "CheckpointCreated", "WorkTreeReleased", "WorkSpaceCreated", "WorkflowLanded", "WorkflowNotLanded",
+        "PersonActed",
     }
 )  # fmt: skip
 _SNAKE: Final = re.compile(r"_([a-z])")
@@ -181,6 +182,15 @@ class WorkflowLanded(DomainEvent):
     workflow_id: str
     branch: str
     url: str
+
+
+@_event
+class WorkflowNotLanded(DomainEvent):
+    """A completed workflow could not be landed; ``again`` is when that is tried again, if it is."""
+
+    workflow_id: str
+    reason: str
+    again: str | None = None
 
 
 @_event

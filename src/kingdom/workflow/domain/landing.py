@@ -24,6 +24,14 @@ class LandPlan:
     draft: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class LandAgain:
+    """When a workflow is landed again, because a remote was away."""
+
+    at: datetime
+    tries: int  # so far
+
+
 @dataclass(slots=True)
 class Landing:
     """The branch of a workflow at the remote of one repository, and its pull request.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal
 
-from kingdom.workflow.domain.landing import LandPlan
+from kingdom.workflow.domain.landing import LandAgain, LandPlan
 from kingdom.workflow.domain.refusals import refusal, transition_refusal
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import (
@@ -182,7 +182,7 @@ class Workflow:
     variables: Mapping[str, object] = field(default_factory=dict)
     on_failure: OnFailure = DEFAULT_ON_FAILURE
     status: WorkflowStatus = WorkflowStatus.CREATED
-    reason: str | None = None  # why it is PAUSED or FAILED
+    reason: str | None = None  # why it is PAUSED or FAILED, or COMPLETED and not landed yet
     work_statuses: dict[str, WorkStatus] = field(default_factory=dict)  # by work id; stored with the works
     work_tree_statuses: dict[str, WorkTreeStatus] = field(default_factory=dict)  # by git id
     forked_from: str | None = None  # the checkpoint of another workflow it was forked from
@@ -191,6 +191,7 @@ class Workflow:
     prepare_only: bool = False  # whether it stays READY until it is started again
     land: LandPlan | None = None  # how it is landed when it is completed; None: by hand
     landing: bool = False  # of a COMPLETED one: whether it is being landed
+    land_again: LandAgain | None = None  # of a COMPLETED one: when that is tried again
     version: int = 0
 
     @property
@@ -229,6 +230,7 @@ class Workflow:
         """Start resuming it."""
         self._to(WorkflowStatus.RESUMING)
         self.reason, self.review, self.resuming = None, None, plan
+        self.landing, self.land_again = False, None
 
     def resumed(self) -> None:
         """Run its works again, after a resume."""
@@ -240,10 +242,14 @@ class Workflow:
         self._to(WorkflowStatus.COMPLETED)
         self.landing = self.land is not None
 
+    def end_landing(self, again: LandAgain | None = None, reason: str | None = None) -> None:
+        """Note that it is landed, or when that is tried again and why."""
+        self.landing, self.land_again, self.reason = False, again, reason
+
     def reopen(self) -> None:
         """Pause a completed workflow that got more works."""
         self._to(WorkflowStatus.PAUSED)
-        self.reason, self.landing = _REOPENED, False
+        self.reason, self.landing, self.land_again = _REOPENED, False, None
 
     def fail(self, reason: str) -> None:
         """Fail it: it cannot go on without a person."""

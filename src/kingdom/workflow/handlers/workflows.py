@@ -19,11 +19,13 @@ from kingdom.workflow.domain.events import (
     WorkTreeFailed,
     WorkTreePendingRelease,
 )
-from kingdom.workflow.domain.resources import Committed
+from kingdom.workflow.domain.resources import Committed, WorkTree
 from kingdom.workflow.domain.statuses import AgentStatus, TaskStatus, WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
 from kingdom.workflow.handlers.base import Handler, IncomingEvent
+from kingdom.workflow.ports import NotLanded
 from kingdom.workflow.store.transactions import WorkflowTransaction
+from kingdom.workflow.usecases.landing import end_landing
 from kingdom.workflow.usecases.lifecycle import prepare_workflow
 from kingdom.workflow.usecases.resources import (
     commit_checkpoint,
@@ -52,6 +54,12 @@ class WorkflowStartedHandler(Handler):
         return await start_next_works(self.context, unit, workflow)
 
 
+@dataclass(frozen=True, slots=True)
+class _Terminated:
+    released: list[WorkTree]
+    not_landed: NotLanded | None = None
+
+
 class WorkflowTerminatedHandler(Handler):
     """Lands a workflow that says so, releases repositories and MCP servers, and removes worktrees in PENDING_RELEASE.
 
@@ -61,7 +69,7 @@ class WorkflowTerminatedHandler(Handler):
     has_prelude: ClassVar[bool] = True
 
     async def before(self, incoming: IncomingEvent) -> object:
-        """Remove the worktrees that are to be released."""
+        """Remove the worktrees that are to be released, and land."""
         async with self.context.store.transaction() as tx:
             workflow = await tx.workflows.find_alone(incoming.aggregate_id)
             trees = await tx.work_trees.of_workflow(incoming.aggregate_id)
@@ -71,19 +79,18 @@ class WorkflowTerminatedHandler(Handler):
         for tree in pending:
             await self.context.git.release(tree)
         if workflow.landing and self.context.land is not None:
-            await self.context.land(workflow.id)
-        return pending
+            return _Terminated(pending, await self.context.land(workflow.id, patient=True))
+        return _Terminated(pending)
 
     async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
         workflow = await unit.tx.workflows.find_alone(incoming.aggregate_id)
         if workflow is None or not _is_terminated(workflow):
             reason = "it is gone" if workflow is None else f"the workflow is {workflow.status} again"
             return self.refuse(incoming, reason)
-        if isinstance(prelude, list):
-            await record_released(unit, prelude)
-        if workflow.landing:
-            workflow.landing = False
-            await unit.tx.workflows.save(workflow)
+        if isinstance(prelude, _Terminated):
+            await record_released(unit, prelude.released)
+            if workflow.landing:
+                await end_landing(self.context, unit, workflow, prelude.not_landed)
         works = await unit.tx.works.of_workflow(workflow.id)
         return await release_uses(unit.tx, workflow, works)
 

@@ -32,6 +32,7 @@ from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import ResumePlan, Workflow
 from kingdom.workflow.errors import IllegalTransition, NotModifiable, StoreError, WorkflowError
 from kingdom.workflow.store.transactions import WorkflowTransaction
+from kingdom.workflow.usecases.landing import give_up_landing
 from kingdom.workflow.usecases.resources import (
     TreeOutcome,
     checkpoint_counter,
@@ -140,9 +141,12 @@ async def pause_workflow(context: WorkflowContext, workflow_id: str, reason: str
 async def cancel_workflow(context: WorkflowContext, workflow_id: str) -> None:
     """Stop the agents of a workflow that is not over, then cancel it.
 
-    Raises :class:`kingdom.workflow.errors.IllegalTransition`.
+    One that is completed and waits to be landed stays COMPLETED, and is not landed. Raises
+    :class:`kingdom.workflow.errors.IllegalTransition`.
     """
     async with context.locks.of(workflow_id):
+        if await give_up_landing(context, workflow_id):
+            return
         works = await _works_before(context, workflow_id, WorkflowStatus.CANCELLED)
         await requeue_dead_events(context, workflow_id)
         await stop_agents(context, works)

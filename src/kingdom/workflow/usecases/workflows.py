@@ -198,6 +198,7 @@ def _fork(
         review=None,
         prepare_only=False,
         landing=False,
+        land_again=None,
         version=0,
     )
 
@@ -317,6 +318,8 @@ async def change_plan(
             await _set_details(unit, workflow, change)
         elif isinstance(change, SetLandPlan):
             workflow.land = change.land
+            if workflow.land is None and workflow.land_again is not None:
+                workflow.end_landing()
     await _change_uses(unit, workflow, editor.works, before)
 
 

@@ -64,6 +64,7 @@ REASONS: Final[tuple[tuple[str, str], ...]] = (
     (r"review after (?P<work>.+)", "{work} 단계 뒤의 검토"),
     (r"it went back to (?P<point>.+)", "되돌아간 곳: {point}"),
     (r"work (?P<work>.+?) asks: (?P<question>.*)", "{work} 단계의 질문: {question}"),
+    (r"not landed yet, it is tried again: (?P<problem>.*)", "아직 내보내지 못해 다시 시도합니다: {problem}"),
     (
         r"task (?P<task>.+) of work (?P<work>.+) failed after (?P<n>\d+) tries: (?P<error>.*)",
         "{work} 단계의 태스크 {task}: {n}번 시도한 뒤 실패했습니다: {error}",

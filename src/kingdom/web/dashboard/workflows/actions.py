@@ -113,6 +113,13 @@ class WorkflowActions:
         if await confirm(self._visit, question, detail=detail, yes=self._words("act.cancel"), danger=True):
             await self._execute("CancelWorkflow", self._words("workflow.did.cancel"))
 
+    async def give_up_landing(self) -> None:
+        """Have a completed workflow that waits for its remote not be landed."""
+        question = self._words("workflow.ask.not_land", name=self._name)
+        detail = self._words("workflow.ask.not_land.detail")
+        if await confirm(self._visit, question, detail=detail, yes=self._words("act.not_land"), danger=True):
+            await self._execute("CancelWorkflow", self._words("workflow.did.not_land"))
+
     async def delete(self) -> None:
         """Delete the workflow."""
         question = self._words("workflow.ask.delete", name=self._name)

@@ -57,6 +57,7 @@ class ActionButtons:
                 words("act.plan"), lambda: ui.navigate.to(page_url("workflows", workflow_id, "plan")), icon="edit"
             )
             self._cancel = self._button(words("act.cancel"), commands.cancel, "block", "danger")
+            self._not_land = self._button(words("act.not_land"), commands.give_up_landing, "block", "danger")
             with button("", icon="more_vert").classes("k-more") as more:
                 more.props["aria-label"] = words("act.more")
                 more.props["aria-haspopup"] = "true"
@@ -81,7 +82,8 @@ class ActionButtons:
         self._land.set_visibility("land" in allowed)
         self._plan.set_visibility(may_operate)
         self._plan.set_enabled("modify" in allowed)
-        self._cancel.set_visibility("cancel" in allowed)
+        self._cancel.set_visibility("cancel" in allowed and full.land_again is None)
+        self._not_land.set_visibility("cancel" in allowed and full.land_again is not None)
         self._delete.set_enabled("delete" in allowed)
 
     @staticmethod
@@ -94,6 +96,7 @@ class StatusCard:
 
     def __init__(self, visit: Visit, full: WorkflowFull, zone: tzinfo) -> None:
         self._words = words = visit.words
+        self._zone = zone
         with tag("section", "k-card k-workflow-head", aria_label=words("workflow.status")):
             with tag("div", "k-row k-wrapping"):
                 self._status = badge("", "")
@@ -106,6 +109,7 @@ class StatusCard:
                 self._tokens = text("", "k-muted")
             self._reason = text("", "k-reason k-wrap", name="div")
             self._reason.props["role"] = "status"
+            self._land_again = text("", "k-muted k-small", name="div")
             with tag("div", "k-row k-wrapping k-muted k-small k-more-facts"):
                 if full.issue_key:
                     text(full.issue_key, "k-mono")
@@ -131,6 +135,9 @@ class StatusCard:
         idle = full.status in WORKFLOW_ACTIVE_STATUSES and not full.engine_running
         reason = None if full.asking or full.reason is None else words.reason(full.reason)  # the question stands below
         update_text(self._reason, words("workflow.engine.none") if idle else reason)
+        again = full.land_again
+        at = None if again is None else format_minute(again.at, self._zone)
+        update_text(self._land_again, None if again is None else words("workflow.land.again", at=at, tries=again.tries))
         if full.landings != self._landed:
             self._landed = full.landings
             self._landings.clear()
