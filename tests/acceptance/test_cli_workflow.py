@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -19,7 +20,7 @@ from kingdom.cli.app import run
 from kingdom.cli.session import open_workflow_store
 from kingdom.cli.workflow.watch import WorkflowFrame, watch_frames
 from kingdom.workflow.home import WorkflowHome
-from tests.support.command import Background, kingdom, kingdom_tty
+from tests.support.command import Background, Terminal, kingdom, kingdom_tty
 from tests.support.repositories import Remote, plain_git
 
 TEMPLATE = """
@@ -647,6 +648,65 @@ def test_the_plan_is_changed_while_it_waits(desk: Desk) -> None:
     said = desk.run("workflow", "modify", workflow, "--file", str(plan), code=1)
     assert f"{plan}:3: works plan, tasks: at least one is needed" in said
     assert "NO_EDITOR" in desk.run("workflow", "modify", workflow, "--json", code=2)
+
+
+def editor(folder: Path, *texts: tuple[str, str]) -> str:
+    """An editor that replaces a text by another, a further one each time it is opened."""
+    steps, script = folder / "edits.json", folder / "edit.py"
+    steps.write_text(json.dumps(texts))
+    script.write_text(
+        "import json, pathlib, sys\n"
+        f"steps, plan = pathlib.Path({str(steps)!r}), pathlib.Path(sys.argv[1])\n"
+        "(old, new), *left = json.loads(steps.read_text())\n"
+        "assert old in plan.read_text()\n"
+        "plan.write_text(plan.read_text().replace(old, new))\n"
+        "steps.write_text(json.dumps(left))\n"
+    )
+    return f"{sys.executable} {script}"
+
+
+def test_a_mistake_in_the_editor_is_mended_there(desk: Desk) -> None:
+    workflow = desk.created(pause=True)
+    mends = editor(desk.folder, ("query: Write it", "qeury: Write it"), ("qeury: Write it", "query: Write it well"))
+    with Terminal("workflow", "modify", workflow, EDITOR=mends) as terminal:
+        assert "'qeury'" in terminal.see("Edit it again? [Y/n]: ")
+        terminal.type("\n")
+        assert "work build: task write: another query" in terminal.see("Apply these changes to small? [y/N]: ")
+        terminal.type("y\n")
+        terminal.see("the plan of small is changed")
+        assert terminal.wait() == 0
+
+
+def test_what_was_written_in_the_editor_is_kept_with_the_command_that_takes_it(desk: Desk) -> None:
+    workflow = desk.created(pause=True)
+    wrong = editor(desk.folder, ("query: Write it", "qeury: Write it"))
+    with Terminal("workflow", "modify", workflow, EDITOR=wrong, columns=400) as terminal:
+        terminal.see("Edit it again? [Y/n]: ")
+        terminal.type("n\n")
+        said = terminal.see(" takes it")
+        assert "the plan was not changed; what you wrote is kept: kingdom workflow modify small --file /" in said
+        assert terminal.wait() == 1
+    plan = Path(said.partition("--file ")[2].split()[0])
+    plan.write_text(plan.read_text().replace("qeury: Write it", "query: Write it well"))
+    assert "is changed" in desk.run("workflow", "modify", workflow, "--file", str(plan))
+    plan.unlink()
+
+    unsure = editor(desk.folder, ("query: Write it well", "query: Write it twice"))
+    with Terminal("workflow", "modify", workflow, EDITOR=unsure, columns=400) as terminal:
+        terminal.see("Apply these changes to small? [y/N]: ")
+        terminal.type("n\n")
+        said = terminal.see(" takes it")
+        assert "not confirmed: nothing was changed; what you wrote is kept" in said
+        assert terminal.wait() == 1
+    Path(said.partition("--file ")[2].split()[0]).unlink()
+
+    code, screen = kingdom_tty("workflow", "modify", workflow, EDITOR="false")
+    assert code == 1
+    assert "false exited with 1: nothing was changed" in screen
+    assert "is kept" not in screen, "nothing was written"
+    desk.run("workflow", "cancel", workflow, "--yes")
+    code, screen = kingdom_tty("workflow", "modify", workflow, EDITOR="false")
+    assert "small cannot be changed now" in screen, "no editor is opened for nothing"
 
 
 def test_a_repository_that_is_gone_fails_the_workflow_with_the_reason(desk: Desk) -> None:

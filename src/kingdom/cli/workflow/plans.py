@@ -1,4 +1,4 @@
-"""Commands that create workflows and change their plans: create, fork, modify."""
+"""Commands that create workflows: create, fork."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from kingdom.cli import output
-from kingdom.cli.options import PATH, json_option, store_option, workflow_argument, workflow_home_option, yes_option
+from kingdom.cli.options import json_option, store_option, workflow_argument, workflow_home_option
 from kingdom.cli.parsing import argument, command
-from kingdom.cli.session import with_store, with_workflows
+from kingdom.cli.session import with_workflows
 from kingdom.cli.workflow.names import check_new_name, parse_assignments, workflow_word
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from kingdom.workflow.ports import WorkflowStore
     from kingdom.workflow.store.transactions import WorkflowTransaction
     from kingdom.workflow.template_file import KnownNames
-    from kingdom.workflow.templates import DescribedChange
 
 repository_option = click.option(
     "--repo",
@@ -234,52 +233,6 @@ async def _fork(context: WorkflowContext, word: str, checkpoint: str, name: str 
         return await tx.workflows.get(workflow_id)
 
 
-@command()
-@workflow_argument
-@click.option(
-    "--file",
-    "-f",
-    type=PATH,
-    metavar="PLAN",
-    help="The new plan (kingdom workflow show --plan prints the current one). Default: open an editor.",
-)
-@click.option("--dry-run", is_flag=True, help="Only print what would change.")
-@yes_option
-@workflow_home_option
-@store_option
-@json_option
-def modify(
-    workflow: str, file: Path | None, dry_run: bool, yes: bool, home: Path | None, store: str | None, json: bool
-) -> None:
-    """Change the plan of a workflow where it is not done yet.
-
-    Changes works, tasks, their order, repositories and MCP servers. Works and tasks are identified by their names. The
-    workflow must not be running: pause it first.
-    """
-    plan = file
-    if plan is None:  # a plan with mistakes is kept, to be corrected and passed with --file
-        plan = _edit(with_store(home, store, lambda opened: plan_text(opened, workflow))[1])
-    text, name = _read_plan(plan), str(plan)
-    ask = file is None and not yes and not dry_run
-    with list_problems(json=json):
-        found, changes = with_workflows(
-            home, store, lambda context: _change_plan(context, workflow, text, name, apply=not dry_run and not ask)
-        )
-    lines = [line for line, _ in changes]
-    if not json:
-        for line in lines or ["nothing changes"]:
-            output.say(line)
-    if changes and ask:
-        output.confirm(f"Apply these changes to {found.name}?", yes=False)
-        with_workflows(home, store, lambda context: _apply(context, found.id, changes))
-    if file is None:
-        plan.unlink(missing_ok=True)
-    if json:
-        output.print_json({"id": found.id, "changes": lines, "made": bool(changes) and not dry_run})
-    elif changes and not dry_run:
-        output.say(f"the plan of {found.name} is changed")
-
-
 async def plan_text(store: WorkflowStore, word: str) -> tuple[Workflow, str]:
     """Return the workflow and its plan as YAML."""
     from kingdom.cli.workflow.names import find_workflow
@@ -291,65 +244,3 @@ async def plan_text(store: WorkflowStore, word: str) -> tuple[Workflow, str]:
         workflow = await find_workflow(tx, word)
         works = await tx.works.of_workflow(workflow.id)
     return workflow, write_template(plan_of(workflow, works), sources)
-
-
-async def _change_plan(
-    context: WorkflowContext, word: str, text: str, name: str, *, apply: bool
-) -> tuple[Workflow, list[DescribedChange]]:
-    """Return the workflow and how its plan differs from ``text``; apply the difference if wanted."""
-    from kingdom.cli.workflow.names import find_workflow
-    from kingdom.workflow.templates import parse_template, plan_changes, read_source_ids
-
-    sources = await read_source_ids(context.store)
-    async with context.store.reading() as tx:
-        workflow = await find_workflow(tx, word)
-        wanted = parse_template(text, name, workflow.id, sources, known_engines())
-        workflow.check_modifiable()
-        changes = plan_changes(workflow, await tx.works.of_workflow(workflow.id), wanted)
-    if changes and apply:
-        await _apply(context, workflow.id, changes)
-    return workflow, changes
-
-
-async def _apply(context: WorkflowContext, workflow_id: str, changes: list[DescribedChange]) -> None:
-    from kingdom.workflow.usecases.workflows import modify_workflow
-
-    await modify_workflow(context, workflow_id, [change for _, change in changes])
-
-
-def _read_plan(file: Path) -> str:
-    from kingdom.base.yamlfile import read_text
-    from kingdom.cli.session import errors_reported
-
-    with errors_reported():
-        return read_text(file)
-
-
-def _edit(text: str) -> Path:
-    """Return a file with the plan as edited by the user."""
-    import os
-    import shlex
-    import subprocess
-    import sys
-    import tempfile
-
-    if not sys.stdin.isatty():
-        raise output.CommandError(
-            "NO_EDITOR",
-            "there is no terminal to edit on: print the plan with kingdom workflow show WORKFLOW --plan, "
-            "change it, and pass it with --file",
-            output.MISUSED,
-        )
-    handle, name = tempfile.mkstemp(prefix="kingdom-plan-", suffix=".yaml")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    try:
-        ended = subprocess.run([*shlex.split(editor), name], check=False)  # noqa: S603 - the user's own editor
-    except (OSError, ValueError) as error:
-        raise output.CommandError(
-            "NO_EDITOR", f"cannot start the editor {editor!r} (set VISUAL or EDITOR): {error}"
-        ) from error
-    if ended.returncode:
-        raise output.CommandError("NO_EDITOR", f"{editor} exited with {ended.returncode}: nothing was changed ({name})")
-    return Path(name)
