@@ -386,8 +386,13 @@ def test_what_was_dropped_is_shown_and_brought_back(desk: Desk) -> None:
     desk.run("workflow", "resume", workflow, "--discard", code=1)
     (kept,) = desk.show(workflow)["rescues"]
     assert (kept["repository"], kept["why"].startswith("Kept when")) == ("app", True)
-    assert kept["id"] in desk.run("workflow", "show", workflow)
-    assert "kingdom workflow rescue restore small RESCUE" in desk.run("workflow", "rescue", "ls", "small")
+    assert (kept["files"], kept["fileCount"]) == (["half.txt"], 1)
+    back = f"  kingdom workflow rescue restore small {kept['id']}\n"
+    for said in (desk.run("workflow", "show", workflow), desk.run("workflow", "rescue", "ls", "small")):
+        assert "rescue of app, 20" in said
+        assert ": 1 file. Kept when kingdom/" in said
+        assert "  added   half.txt  +1 -0\n" in said
+        assert back in said
     said = desk.run("workflow", "rescue", "restore", "small", kept["id"])
     assert (tree / "half.txt").read_text() == "half of it\n"
     (_, replaced) = desk.json("workflow", "rescue", "ls", "small")["rescues"]

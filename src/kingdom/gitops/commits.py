@@ -69,6 +69,10 @@ class CommitAuthor:
         return f"{self.name} <{self.email}>"
 
 
+SHORT_HASH_CHARS: Final = 12
+"""Of a hash, in a text for people."""
+
+
 @dataclass(frozen=True)
 class Commit:
     """A commit as it is stored."""

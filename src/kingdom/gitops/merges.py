@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kingdom.gitops.commits import Clock, CommitAuthor, make_commit, system_clock
+from kingdom.gitops.commits import SHORT_HASH_CHARS, Clock, CommitAuthor, make_commit, system_clock
 from kingdom.gitops.errors import BaseNotFound, WorktreeBroken, WorktreeDirty
 from kingdom.gitops.files import write_file
 from kingdom.gitops.names import check_ref, is_hash
@@ -112,7 +112,7 @@ async def _finish_interrupted(held: HeldWorktree, clock: Clock, by: CommitAuthor
 
 
 async def _check_out_merge(held: HeldWorktree, target: str, clock: Clock, by: CommitAuthor) -> tuple[str, ...]:
-    why = f"Kept when {target} was merged into {held.tree.branch}"
+    why = f"Kept when {target[:SHORT_HASH_CHARS]} was merged into {held.tree.branch}"
     return await check_out(held, target, await held.clone.tree_of(target), why, clock, by)
 
 

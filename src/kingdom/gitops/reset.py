@@ -11,7 +11,16 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kingdom.gitops.commits import Clock, CommitAuthor, independent, make_commit, read_commits, stamp, system_clock
+from kingdom.gitops.commits import (
+    SHORT_HASH_CHARS,
+    Clock,
+    CommitAuthor,
+    independent,
+    make_commit,
+    read_commits,
+    stamp,
+    system_clock,
+)
 from kingdom.gitops.errors import BaseNotFound, TreeMismatch
 from kingdom.gitops.files import in_the_way
 from kingdom.gitops.names import check_hash, checkpoints_of, rescue_ref, rescues_of
@@ -20,6 +29,7 @@ from kingdom.gitops.worktree import snapshot
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from kingdom.gitops.commits import Commit
     from kingdom.gitops.repository import Clone
     from kingdom.gitops.worktree import HeldWorktree, Worktree
 
@@ -36,6 +46,8 @@ class Rescue:
     worktree: str
     at: datetime
     title: str
+    since: str | None
+    """The commit that the worktree went back to: what differs from it was dropped."""
 
     @property
     def name(self) -> str:
@@ -57,7 +69,7 @@ async def rescue(
     dropped = [commit for commit in kept_by if target is None or not await clone.is_ancestor(commit, target)]
     if tree in trees and not dropped:
         return None
-    return await _rescue_commit(held.tree, tree, kept_by, why, clock, by)
+    return await _rescue_commit(held.tree, tree, kept_by, why, clock, by, since=target)
 
 
 async def keep_commit(tree: Worktree, commit: str, why: str, clock: Clock, by: CommitAuthor) -> str | None:
@@ -69,10 +81,19 @@ async def keep_commit(tree: Worktree, commit: str, why: str, clock: Clock, by: C
 
 
 async def _rescue_commit(
-    worktree: Worktree, tree: str, parents: list[str], why: str, clock: Clock, by: CommitAuthor
+    worktree: Worktree,
+    tree: str,
+    parents: list[str],
+    why: str,
+    clock: Clock,
+    by: CommitAuthor,
+    *,
+    since: str | None = None,
 ) -> str:
     clone, workflow, at = worktree.clone, worktree.workflow, clock()
     trailers = {"Kingdom-Workflow": workflow, "Kingdom-Worktree": worktree.name}
+    if since is not None:
+        trailers["Kingdom-Since"] = since
     commit = await make_commit(clone, tree, parents, why, trailers, by, at)
     there = await clone.refs(rescues_of(workflow))
     names = (stamp(at) + (f"-{number}" if number > 1 else "") for number in itertools.count(1))
@@ -85,8 +106,14 @@ async def list_rescues(clone: Clone, workflow: str) -> list[Rescue]:
     """Return the rescues of a workflow on this clone, oldest first."""
     refs = await clone.refs(rescues_of(workflow))
     commits = {commit.hash: commit for commit in await read_commits(clone, *refs.values(), history=False)}
-    found = [(ref, commits[value]) for ref, value in sorted(refs.items())]
-    return [Rescue(ref, c.hash, c.trailers.get("Kingdom-Worktree", ""), c.at, c.title) for ref, c in found]
+    return [_rescue(ref, commits[value]) for ref, value in sorted(refs.items())]
+
+
+def _rescue(ref: str, commit: Commit) -> Rescue:
+    trailers = commit.trailers
+    # An earlier version did not record it: there it is at least known what was not committed.
+    since = trailers.get("Kingdom-Since") or next(iter(commit.parents), None)
+    return Rescue(ref, commit.hash, trailers.get("Kingdom-Worktree", ""), commit.at, commit.title, since)
 
 
 async def remove_rescue(clone: Clone, workflow: str, name: str) -> None:
@@ -134,7 +161,7 @@ async def reset(
         wanted = await tree.clone.tree_of(target)
         if expected_tree is not None and wanted != expected_tree:
             raise TreeMismatch(f"commit {target} has the tree {wanted}, and {expected_tree} was recorded")
-        why = f"Kept when {tree.branch} was reset to {target}"
+        why = f"Kept when {tree.branch} was reset to {target[:SHORT_HASH_CHARS]}"
         by = identity or CommitAuthor()
         rescues = await check_out(held, target, wanted, why, clock, by, remove_ignored=remove_ignored)
     return ResetResult(target, wanted, rescues)
@@ -150,7 +177,7 @@ async def restore(
     async with tree.hold() as held:
         wanted = await tree.clone.tree_of(check_hash("commit", commit))
         found = await _snapshot(held, wanted, ignored=False)
-        why, by = f"Kept when {commit} was restored", identity or CommitAuthor()
+        why, by = f"Kept when {commit[:SHORT_HASH_CHARS]} was restored", identity or CommitAuthor()
         kept = await rescue(held, found, why, clock, by, target=await tree.tip())
         await held.run("read-tree", "--reset", "-u", commit, index=held.next_index)
         held.adopt_next_index()

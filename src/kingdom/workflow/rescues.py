@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kingdom.gitops.errors import GitError
 from kingdom.workflow.domain.refusals import refusal
 from kingdom.workflow.errors import NotModifiable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kingdom.gitops.commits import FileDiff
     from kingdom.gitops.reset import Rescue
     from kingdom.workflow.adapters.git_service import GitopsService
     from kingdom.workflow.domain.resources import Git, WorkTree
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.ports import WorkflowStore
+
+
+_MAX_FILES: Final = 100  # named in a document
 
 
 class KeptWork(NamedTuple):
@@ -21,6 +28,7 @@ class KeptWork(NamedTuple):
     id: str  # the last part of its ref
     git: Git
     rescue: Rescue
+    files: tuple[FileDiff, ...]  # that were dropped
 
     def document(self) -> dict[str, Any]:
         """Return it as a JSON document."""
@@ -31,6 +39,8 @@ class KeptWork(NamedTuple):
             "commit": self.rescue.commit,
             "madeAt": self.rescue.at.isoformat(),
             "why": self.rescue.title,
+            "files": [one.path for one in self.files[:_MAX_FILES]],
+            "fileCount": len(self.files),
         }
 
 
@@ -47,8 +57,21 @@ async def read_rescues(store: WorkflowStore, service: GitopsService, workflow: W
         ids = {ref.git_id for ref in workflow.git_refs}
         ids |= {tree.git_id for tree in await tx.work_trees.of_workflow(workflow.id)}
         gits = [git for git_id in sorted(ids) if (git := await tx.gits.find(git_id)) is not None]
-    kept = [KeptWork(one.name, git, one) for git in gits for one in await service.rescues(git, workflow.id)]
+    kept = [
+        KeptWork(one.name, git, one, tuple(await _dropped_files(service, git, one)))
+        for git in gits
+        for one in await service.rescues(git, workflow.id)
+    ]
     return sorted(kept, key=lambda one: one.rescue.at)
+
+
+async def _dropped_files(service: GitopsService, git: Git, rescue: Rescue) -> Sequence[FileDiff]:
+    if rescue.since is None:
+        return ()
+    try:
+        return await service.diff(git, rescue.since, rescue.commit, patches=False)
+    except GitError:  # the commit before it is gone; the rescue is there all the same
+        return ()
 
 
 async def restore_rescue(

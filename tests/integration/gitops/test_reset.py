@@ -87,7 +87,8 @@ async def test_uncommitted_work_is_kept_first(tree: Worktree, ground: Ground) ->
     (rescue,) = await list_rescues(tree.clone, "wf")
     assert (rescue.ref, rescue.worktree) == (kept, "app")
     assert rescue.name.startswith("20260131T1200")
-    assert one.commit in rescue.title
+    assert one.commit[:12] in rescue.title
+    assert rescue.since == one.commit
 
 
 async def test_commits_that_go_are_kept_first(tree: Worktree, ground: Ground) -> None:

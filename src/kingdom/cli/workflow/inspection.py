@@ -126,6 +126,8 @@ def show(workflow: str, plan: bool, home: Path | None, store: str | None, json: 
     if plan:
         _print_plan(workflow, home, store, json=json)
         return
+    from kingdom.cli.workflow.names import workflow_word
+
     place = find_workflow_home(home, store)
     found, engine, holder, kept = with_store(home, store, lambda opened: _read_whole(place, opened, workflow))
     if json:
@@ -135,7 +137,7 @@ def show(workflow: str, plan: bool, home: Path | None, store: str | None, json: 
     print_overview(found, engine=engine, holder=holder)
     if kept:
         output.say()
-        print_rescues(kept)
+        print_rescues(kept, workflow_word(found.workflow))
 
 
 def _print_plan(word: str, home: Path | None, store: str | None, *, json: bool) -> None:
@@ -358,13 +360,14 @@ def _change_document(change: RepositoryChange) -> dict[str, Any]:
 
 
 def _print_change(change: RepositoryChange, *, stat: bool) -> None:
+    from kingdom.cli.workflow.view import line_counts
+
     output.show(output.Styled(f"{change.git.name}  {change.older[:12]}..{change.newer[:12]}", "bold"))
     if stat:
         rows = [
-            (file.path if file.old_path is None else f"{file.old_path} → {file.path}", file.status,
-             "binary" if file.binary else f"+{file.added} -{file.removed}")
+            (file.path if file.old_path is None else f"{file.old_path} → {file.path}", file.status, line_counts(file))
             for file in change.files
-        ]  # fmt: skip
+        ]
         output.print_table(("file", "change", "lines"), rows, right=("lines",))
         return
     for file in change.files:

@@ -11,7 +11,7 @@ from kingdom.cli import output
 from kingdom.cli.dialog import ask, choose, until_stopped
 from kingdom.cli.session import git_settings_of, utc_now
 from kingdom.cli.workflow.names import workflow_word
-from kingdom.cli.workflow.view import JsonWorkflowView, next_steps
+from kingdom.cli.workflow.view import JsonWorkflowView, line_counts, next_steps
 from kingdom.cli.workflow.ways import ways_to_land
 
 if TYPE_CHECKING:
@@ -141,10 +141,7 @@ def _print_files(changes: Sequence[RepositoryChange]) -> None:
     files = [file for change in changes for file in change.files]
     if not files:
         return
-    rows = [
-        (file.path, file.status, "binary" if file.binary else f"+{file.added} -{file.removed}")
-        for file in files[:_MAX_SHOWN_FILES]
-    ]
+    rows = [(file.path, file.status, line_counts(file)) for file in files[:_MAX_SHOWN_FILES]]
     output.say()
     output.print_table(("file", "change", "lines"), rows, right=("lines",))
     if len(files) > _MAX_SHOWN_FILES:

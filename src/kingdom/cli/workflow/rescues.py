@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kingdom.cli import output
 from kingdom.cli.options import json_option, store_option, workflow_argument, workflow_home_option
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.rescues import KeptWork, RestoredWork
+
+
+_MAX_SHOWN_FILES: Final = 10
 
 
 @group("rescue")
@@ -35,8 +38,7 @@ def ls(workflow: str, home: Path | None, store: str | None, json: bool) -> None:
     if json:
         output.print_json({"workflowId": found.id, "rescues": [one.document() for one in kept]})
     elif kept:
-        print_rescues(kept)
-        output.say(f"kingdom workflow rescue restore {workflow_word(found)} RESCUE brings one back")
+        print_rescues(kept, workflow_word(found))
     else:
         output.say(f"nothing of {found.name} was dropped")
 
@@ -62,10 +64,20 @@ def restore(workflow: str, rescue: str, home: Path | None, store: str | None, js
         output.say(f"what was there is kept as {restored.replaced.rpartition('/')[2]}")
 
 
-def print_rescues(kept: list[KeptWork]) -> None:
-    """Print a table of rescues."""
-    rows = [(one.id, one.git.name, f"{one.rescue.at.astimezone():%Y-%m-%d %H:%M}", one.rescue.title) for one in kept]
-    output.print_table(("rescue", "repository", "made", "why"), rows)
+def print_rescues(kept: list[KeptWork], word: str) -> None:
+    """Print when each rescue was made, which files are in it, and the command that brings them back."""
+    from kingdom.cli.workflow.view import line_counts
+
+    for one in kept:
+        at = f"{one.rescue.at.astimezone():%Y-%m-%d %H:%M}"
+        count = output.plural(len(one.files), "file")
+        output.say(f"rescue of {one.git.name}, {at}: {count}. {one.rescue.title}")
+        rows = [(f"  {file.status}", file.path, line_counts(file)) for file in one.files[:_MAX_SHOWN_FILES]]
+        if rows:
+            output.show(output.Table(("  change", "file", "lines"), rows, right=("lines",)))
+        if len(one.files) > len(rows):
+            output.say(f"  … and {len(one.files) - len(rows)} more")
+        output.say(f"  kingdom workflow rescue restore {word} {one.id}")
 
 
 async def _read(place: WorkflowHome, word: str) -> tuple[Workflow, list[KeptWork]]:

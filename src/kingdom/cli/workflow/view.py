@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from kingdom.cli.workflow.watch import WorkflowFrame
+    from kingdom.gitops.commits import FileDiff
     from kingdom.workflow.agent_records import TranscriptLine
     from kingdom.workflow.domain.work import Task, Work
     from kingdom.workflow.domain.workflow import Workflow
@@ -68,6 +69,11 @@ def _task_note(overview: WorkflowOverview, task: Task) -> str:
         return task.error
     report = overview.report_of(task)
     return f"report {report.file_path}" if report is not None and report.file_path else ""
+
+
+def line_counts(file: FileDiff) -> str:
+    """Return how many lines of a file were added and removed."""
+    return "binary" if file.binary else f"+{file.added} -{file.removed}"
 
 
 def coloured(status: str) -> output.Styled:

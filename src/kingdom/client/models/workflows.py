@@ -202,6 +202,8 @@ class RescueInfo(TypedDict):
     commit: str
     madeAt: str
     why: str
+    files: list[str]
+    fileCount: int
 
 
 class RestoredRescue(TypedDict):

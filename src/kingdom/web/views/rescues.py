@@ -24,6 +24,8 @@ class RescueInfo(ApiModel):
     commit: str = Field(examples=["3f1c9a0d5b0c4e5f8a7b6c5d4e3f2a1b0c9d8e7f"])
     made_at: datetime
     why: str = Field(description="What dropped it.")
+    files: list[str] = Field(description="Paths of the files that were dropped; at most 100.", examples=[["src/ls.py"]])
+    file_count: int = Field(description="How many files were dropped.", examples=[1])
 
 
 class RestoredRescue(ApiModel):

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 
 _STOPPED_STATUSES: Final = ("PAUSED", "FAILED")
+_MAX_RESCUED_FILES: Final = 5  # named, of one rescue
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,10 @@ class RescueList:
                 text(seen.why, "k-strong k-wrap")
                 text(format_minute(seen.made_at, self._zone), "k-muted k-small")
             text(f"{seen.repository}@{seen.commit[:10]}", "k-mono k-muted k-wrap", name="div")
+            if seen.files:
+                more = seen.file_count - len(seen.files[:_MAX_RESCUED_FILES])
+                named = ", ".join(seen.files[:_MAX_RESCUED_FILES]) + (f" (+{more})" if more else "")
+                text(named, "k-mono k-small k-wrap", name="div")
             if self._visit.may("restoreWorkflowRescue"):
                 button(self._visit.words("rescue.restore"), lambda: self._commands.restore(seen.id))
 
