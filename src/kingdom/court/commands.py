@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.base.files import read_object
 from kingdom.bus import NotPermitted
 from kingdom.court.activity import recent_entries
+from kingdom.court.cancellations import NOTE_FIELD
 from kingdom.court.errors import CourtError
 from kingdom.court.home import check_name
 from kingdom.court.machines.capacity import refuse_joined
@@ -125,12 +126,17 @@ async def answer_question(services: Services, task_id: str, text: str, user: str
     return await submit_answer(services, task_id, text, user, source)
 
 
-async def cancel_task(services: Services, task_id: str, user: str, source: str = CONSOLE_SOURCE) -> str:
-    """Cancel a task; return the id of the event. Raises :class:`UnknownTask` and :class:`InvalidTaskState`."""
+async def cancel_task(
+    services: Services, task_id: str, user: str, source: str = CONSOLE_SOURCE, note: str | None = None
+) -> str:
+    """Cancel a task; return the id of the event. Raises :class:`UnknownTask` and :class:`InvalidTaskState`.
+
+    ``note`` is the reason for those who asked for it.
+    """
     state = (await find_task(services, task_id)).document.get("status")
     if state not in (*OPEN_STATUSES, NEEDS_HUMAN):
         raise InvalidTaskState("ALREADY_ENDED", f"{task_id} has ended already ({state}): there is nothing to cancel")
-    return await submit_cancel(services, task_id, user, source)
+    return await submit_cancel(services, task_id, user, source, note)
 
 
 async def retry_task(services: Services, task_id: str, user: str, source: str = CONSOLE_SOURCE) -> str:
@@ -155,9 +161,12 @@ async def submit_answer(services: Services, task_id: str, text: str, user: str, 
     return event_id
 
 
-async def submit_cancel(services: Services, task_id: str, user: str, source: str = CONSOLE_SOURCE) -> str:
+async def submit_cancel(
+    services: Services, task_id: str, user: str, source: str = CONSOLE_SOURCE, note: str | None = None
+) -> str:
     """Submit a cancel without checking the state of the task; return the id of the event."""
-    return (await _submit_command(services, source, "cancel", "task_cancel", task_id, {"user": user}))[0]
+    said = {"user": user} if note is None else {"user": user, NOTE_FIELD: note}
+    return (await _submit_command(services, source, "cancel", "task_cancel", task_id, said))[0]
 
 
 async def submit_retry(services: Services, task_id: str, user: str, source: str = CONSOLE_SOURCE) -> str:

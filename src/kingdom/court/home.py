@@ -116,6 +116,10 @@ class Home:
         """The file with the id of the conversation that a resume continues."""
         return named_path(self.results, "task", task_id, "-session-id")
 
+    def asked(self, task_id: str) -> Path:
+        """The time at which the question of a task was posted on GitHub or Jira, if that was away when it ended."""
+        return named_path(self.results, "task", task_id, "-asked")
+
     def prompt(self, task_id: str) -> Path:
         """The prompt of a task, as it was sent."""
         return named_path(self.prompts, "task", task_id, ".md")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
 
 _MARK: Final = "<!-- kingdom {} -->"
-_MARKED: Final = re.compile(_MARK.format(r"task-\d{8}-\d{3,}(?: answered)?"))
+_MARKED: Final = re.compile(_MARK.format(r"task-\d{8}-\d{3,}(?: answered| stopped)?"))
 PULL_REQUEST_EVENTS: Final = "github.pr."
 ISSUE_EVENTS: Final = "github.issue."
 TICKET_EVENTS: Final = "jira.ticket."
@@ -44,6 +44,11 @@ def post_mark(task_id: str) -> str:
 def answered_mark(task_id: str) -> str:
     """Return the mark of the note that a task goes on with an answer."""
     return _MARK.format(f"{task_id} answered")
+
+
+def stopped_mark(task_id: str) -> str:
+    """Return the mark of the note that a person has cancelled a task."""
+    return _MARK.format(f"{task_id} stopped")
 
 
 def is_marked(text: str) -> bool:

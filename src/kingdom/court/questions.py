@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.files import read_object
+from kingdom.base.times import epoch_seconds
 from kingdom.court.document_index import full_document, stub_document
 from kingdom.court.models import RESUME_TYPE
 from kingdom.court.queues import EVENTS, TASKS, command_events, is_cancelled
@@ -45,6 +46,17 @@ class Answer:
     def __str__(self) -> str:
         goes_on = f" (goes on as {self.resumed_as})" if self.resumed_as else ""
         return f"{self.user or 'somebody'} answered: {self.text}{goes_on}"
+
+
+def asked_at(home: Home, task_id: str) -> float | None:
+    """Return when the question of a task was posted where the task was asked for; None if it was not."""
+    return asked_later(home, task_id) or epoch_seconds(read_object(home.result(task_id)).get("asked_at"))
+
+
+def asked_later(home: Home, task_id: str) -> float | None:
+    """Return when it was posted, if GitHub or Jira was away when the task ended; None otherwise."""
+    path = home.asked(task_id)
+    return epoch_seconds(path.read_text("utf-8", "replace")) if path.exists() else None
 
 
 def answers_in(documents: Iterable[StoredDocument]) -> dict[str, Answer]:

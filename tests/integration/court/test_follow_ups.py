@@ -351,7 +351,7 @@ async def test_a_task_that_waits_ends_with_its_issue(issue: Realm, kind: str, wh
 async def test_a_task_that_runs_is_cancelled_at_its_general(issue: Realm) -> None:
     (delivery,) = await issue.bus.claim("tasks", worker="gen-fix", lease=60)
     await ended(issue, 2, "issue.closed")
-    assert cancel_requests(issue.home, "gen-fix") == {delivery.event_id: "acme/app#5 was closed by ann"}
+    assert cancel_requests(issue.home, "gen-fix") == {delivery.event_id: ("acme/app#5 was closed by ann", None)}
 
 
 async def test_a_question_ends_with_its_issue(issue: Realm) -> None:

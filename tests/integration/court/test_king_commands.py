@@ -61,7 +61,7 @@ async def test_a_task_that_runs_is_ended_by_its_general(realm: Realm) -> None:
     (running,) = await realm.bus.claim("tasks", worker="gen-pr", types=["gen-pr"])
     command = await realm.command("cancel", running.event_id)
     await heard(king, realm)
-    assert cancel_requests(realm.home, "gen-pr") == {running.event_id: "cancelled by ann"}
+    assert cancel_requests(realm.home, "gen-pr") == {running.event_id: ("cancelled by ann", "")}
     assert realm.tasks() == [], "a cancel is no task"
     assert realm.where(command) == ("completed", "completed")
     dispatched = {"event_id": command, "task_id": running.event_id, "target_general": "gen-pr"}

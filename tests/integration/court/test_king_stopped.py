@@ -147,7 +147,7 @@ async def a_running_task_is_cancelled(play: Play) -> None:
     (delivery,) = await play.realm.bus.claim("tasks", worker="gen-pr", types=["gen-pr"])
     await play.realm.command("cancel", delivery.event_id)
     await play.reign()
-    assert cancel_requests(play.realm.home, "gen-pr") == {delivery.event_id: "cancelled by ann"}
+    assert cancel_requests(play.realm.home, "gen-pr") == {delivery.event_id: ("cancelled by ann", "")}
     drop_request(play.realm.home, "gen-pr", delivery.event_id)
     play.realm.result(delivery.event_id, status="cancelled", error="cancelled by ann")
     await play.realm.bus.settle(done=[(delivery, "cancelled")])
@@ -235,7 +235,7 @@ async def an_issue_is_closed_while_its_task_runs(play: Play) -> None:
     (delivery,) = await play.realm.bus.claim("tasks", worker="gen-fix", lease=60)
     await play.realm.event(2, "github.issue.closed", **about)
     await play.reign()
-    assert cancel_requests(play.realm.home, "gen-fix") == {delivery.event_id: "acme/app#5 was closed by ann"}
+    assert cancel_requests(play.realm.home, "gen-fix") == {delivery.event_id: ("acme/app#5 was closed by ann", None)}
     drop_request(play.realm.home, "gen-fix", delivery.event_id)
     play.realm.result(delivery.event_id, "gen-fix", status="cancelled", error="acme/app#5 was closed by ann")
     await play.realm.bus.settle(done=[(delivery, "cancelled")])

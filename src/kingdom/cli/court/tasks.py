@@ -270,14 +270,16 @@ def show(task_id: str, home: Path | None, json: bool) -> None:
 
 @command()
 @task_argument
+@click.option("--reason", metavar="TEXT", help="Why: also for those who asked for it on GitHub or Jira.")
 @home_option
 @json_option
-def cancel(task_id: str, home: Path | None, json: bool) -> None:
+def cancel(task_id: str, reason: str | None, home: Path | None, json: bool) -> None:
     """Cancel a task.
 
-    The king removes it from the queue or stops its soldier, now or when the court starts.
+    The king removes it from the queue or stops its soldier, now or when the court starts. If work had begun, those who
+    asked for it on GitHub or Jira read there that it was stopped.
     """
-    _request(task_id, home, "cancel", json)
+    _request(task_id, home, "cancel", json, reason)
 
 
 @command()
@@ -292,20 +294,21 @@ def retry(task_id: str, home: Path | None, json: bool) -> None:
     _request(task_id, home, "retry", json)
 
 
-def _request(task_id: str, home: Any, what: str, json: bool) -> None:
-    event_id = with_court(home, lambda services: request_for_task(services, task_id, what))
+def _request(task_id: str, home: Any, what: str, json: bool, reason: str | None = None) -> None:
+    event_id = with_court(home, lambda services: request_for_task(services, task_id, what, reason))
     if json:
         output.print_json({"id": event_id, "task_id": task_id})
     else:
         output.say(f"requested as {event_id}: kingdom trace {task_id} shows what happens")
 
 
-async def request_for_task(services: Services, task_id: str, what: str) -> str:
-    """Request that a task is cancelled or retried; return the id of the event."""
+async def request_for_task(services: Services, task_id: str, what: str, reason: str | None = None) -> str:
+    """Request that a task is cancelled, for a reason, or retried; return the id of the event."""
     from kingdom.court import commands
 
-    ask = commands.cancel_task if what == "cancel" else commands.retry_task
-    return await ask(services, task_id, user_name())
+    if what == "cancel":
+        return await commands.cancel_task(services, task_id, user_name(), note=reason)
+    return await commands.retry_task(services, task_id, user_name())
 
 
 async def _listed_tasks(services: Services) -> list[dict[str, Any]]:

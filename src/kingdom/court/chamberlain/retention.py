@@ -137,7 +137,7 @@ def retention_rules(section: RetentionSection) -> tuple[RetentionRule, ...]:
         RetentionRule(
             "results",
             ("state", "results"),
-            re.compile(rf"{TASK_ID_PATTERN}(\.json|-raw\.json|-soldier-id|-session-id)"),
+            re.compile(rf"{TASK_ID_PATTERN}(\.json|-raw\.json|-soldier-id|-session-id|-asked)"),
             section.results_days,
         ),
         RetentionRule(

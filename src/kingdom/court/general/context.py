@@ -16,6 +16,7 @@ from kingdom.base.files import encode_json, read_json, read_object, write_atomic
 from kingdom.court.batch_writer import BatchWriter
 from kingdom.court.errors import InvalidId
 from kingdom.court.general.errors import TaskHeld, TaskRefused
+from kingdom.court.general.posting import PendingReplies
 from kingdom.court.general.workspace import Workspace, allows_local, configured_url, repository_url
 from kingdom.court.home import check_name, named_path
 from kingdom.court.models import FOLLOW_UP_FIELD, RESUME_TYPE, Task, repository_of, subject_of
@@ -289,6 +290,9 @@ class GeneralContext:
             local=allows_local(self.base_url, self.manifest.default_repo),
             settings=system.git.settings(),
         )
+        section = system.machine
+        machine = None if section is None else section.name
+        self.replies = PendingReplies(services, self.name, self.workspace, deps.monotonic, machine)
         self._aside: set[asyncio.Task[None]] = set()
         self._journal = services.journal
         self._actor = general_actor(self.name)

@@ -13,7 +13,7 @@ from kingdom.court.cancellations import (
     drop_request,
     request_cancel,
 )
-from kingdom.court.errors import InvalidDocument, InvalidId
+from kingdom.court.errors import CourtError, InvalidDocument, InvalidId
 from kingdom.court.general.context import (
     GeneralContext,
     GeneralDeps,
@@ -21,8 +21,11 @@ from kingdom.court.general.context import (
     TaskContext,
     TaskHistory,
     TaskProgress,
+    load_task_context,
 )
 from kingdom.court.general.machine import SharedMachine
+from kingdom.court.general.posting import keep_reply
+from kingdom.court.general.replies import stopped_reply
 from kingdom.court.general.reports import (
     ResultBuilder,
     outcome_of,
@@ -34,6 +37,7 @@ from kingdom.court.general.reports import (
 )
 from kingdom.court.general.task_run import TaskAbandoned, TaskFinished, TaskRun
 from kingdom.court.loop import remove_stale_temporaries
+from kingdom.court.machines.exchange import machine_of
 from kingdom.court.machines.wakes import TaskWakes
 from kingdom.court.models import Result, Task, timestamp
 from kingdom.court.packages.disabled import DisabledGenerals
@@ -128,6 +132,7 @@ class General:
         more = await self._claim_waiting()
         await self._cancel()
         self._start_runs()
+        self._context.replies.start_due(self._context.start_aside)
         self._start_cleanup()
         return 0.0 if more else None
 
@@ -320,7 +325,7 @@ class General:
     async def _cancel(self) -> None:
         """Carry out the requests of the king to cancel tasks."""
         home = self._context.home
-        for task_id, reason in cancel_requests(home, self.name).items():
+        for task_id, request in cancel_requests(home, self.name).items():
             held = self._held.get(task_id)
             if held is None and not home.result(task_id).exists():
                 record = await self._bus.find(task_id)
@@ -330,10 +335,34 @@ class General:
                     await self._claim([task_id])
                     held = self._held.get(task_id)
                     if held is None:  # parked: the result is there now, and the task is settled when it is due
-                        await self._cancel_parked(task_id, record.envelope.payload, reason)
+                        await self._cancel_parked(task_id, record.envelope.payload, request.reason)
             if held is not None and held.task_run is not None:
-                held.task_run.cancel(reason)
+                held.task_run.cancel(request.reason)
+            if request.note is not None:
+                if held is not None and not home.result(task_id).exists():
+                    continue  # until it has ended: perhaps it succeeds just now
+                if not await self._tell_cancelled(task_id, request.note):
+                    continue
             drop_request(home, self.name, task_id)
+
+    async def _tell_cancelled(self, task_id: str, note: str) -> bool:
+        """Have those who asked for a task told that it was cancelled; return False if another machine does."""
+        context, result = self._context, stored_result(self._context, task_id)
+        record = await self._bus.find(task_id)
+        if result is None or record is None or result.status not in ("cancelled", "killed", "needs_human"):
+            return True
+        if machine_of(record.locked_by) not in (None, self._machine.name):
+            return False
+        try:
+            task = parse_document(Task, record.envelope.payload, f"the task {task_id}")
+            task_context = await load_task_context(context.home, self._bus, task)
+            reply = stopped_reply(context, task_context, result.status == "needs_human", note)
+        except CourtError as error:
+            log.warning("%s: nobody is told that %s was cancelled: %s", self.name, task_id, error)
+            return True
+        if reply is not None:
+            keep_reply(context.home, self.name, reply)
+        return True
 
     async def _cancel_parked(self, task_id: str, document: Any, reason: str) -> None:
         progress = self._context.progress_store.load(task_id) or TaskProgress(task_id, self._context.clock())

@@ -42,15 +42,15 @@ class SharedMachine:
     def __init__(self, context: GeneralContext) -> None:
         section = context.system.machine
         self._context = context
-        self._name = None if section is None else section.name
-        self.worker = worker_name(context.name, self._name)
+        self.name = None if section is None else section.name
+        self.worker = worker_name(context.name, self.name)
         self.slots = SoldierSlots(context.home, None if section is None else section.soldiers)
         self._lease_end: asyncio.TimerHandle | None = None
         self._first_seen: dict[str, float] = {}  # when, by the monotonic clock, for the tasks that wait
 
     def choose(self, found: Sequence[Record], room: int) -> list[str]:
         """Return the ids of the tasks to claim, and reserve their slots."""
-        if self._name is None:
+        if self.name is None:
             return [record.envelope.event_id for record in found[:room]]
         if machine_state(self._context.home) != "active":
             return []
@@ -81,9 +81,9 @@ class SharedMachine:
     def _clones_elsewhere(self) -> set[str]:
         """Return the clones that other machines have and this one has not, if the general cares about that."""
         context = self._context
-        if self._name is None or context.manifest.affinity != "repository" or not context.manifest.fetch_repo:
+        if self.name is None or context.manifest.affinity != "repository" or not context.manifest.fetch_repo:
             return set()
-        there = clones_elsewhere(context.home, self._name, context.name, context.clock())
+        there = clones_elsewhere(context.home, self.name, context.name, context.clock())
         return {name for name in there if not (context.home.clones / name / REPO).exists()}
 
     def _repository_key(self, document: Mapping[str, Any]) -> str | None:
@@ -101,11 +101,11 @@ class SharedMachine:
     @property
     def removed(self) -> bool:
         """Whether a person has removed this machine from the court."""
-        return self._name is not None and machine_state(self._context.home) in ("removed", "left")
+        return self.name is not None and machine_state(self._context.home) in ("removed", "left")
 
     async def fetch_results(self, tasks: Sequence[Task]) -> None:
         """Bring the results that other machines have reported for these tasks, and for those that they continue."""
-        if self._name is None:
+        if self.name is None:
             return
         await fetch_results(self._context.bus, self._context.home, [task.id for task in tasks])
         for task in tasks:
@@ -115,21 +115,21 @@ class SharedMachine:
 
     async def lost(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
         """Return those that another machine has taken over; the leases of the others are renewed."""
-        if self._name is None or not deliveries:
+        if self.name is None or not deliveries:
             return []
         return await self._context.bus.extend(deliveries, lease)
 
     async def report_results(self, results: Sequence[Result]) -> None:
         """Report results to the machine that leads, before their tasks are settled."""
-        if self._name is not None:
-            await publish_results(self._context.bus, self._context.home, self._name, results)
+        if self.name is not None:
+            await publish_results(self._context.bus, self._context.home, self.name, results)
 
     def watch_leases(self, lease: float, stop: Callable[[], None]) -> None:
         """Call ``stop`` shortly before the leases end, unless they are renewed and this is called again.
 
         Without other machines nobody takes a task over: its soldier works on while the database is away.
         """
-        if self._name is not None:
+        if self.name is not None:
             self.close()
             self._lease_end = asyncio.get_running_loop().call_later(lease - STOP_MARGIN_SECONDS, stop)
 

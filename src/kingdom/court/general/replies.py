@@ -13,11 +13,11 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.untrusted import clean, cut_middle
-from kingdom.base.files import read_object
 from kingdom.court.errors import CourtError
 from kingdom.court.general.context import number_of
+from kingdom.court.general.posting import KEPT_QUESTION_SECONDS, KEPT_SECONDS, REPLY, STOPPED, Reply
 from kingdom.court.general.workspace import repository_url
-from kingdom.court.models import RESUME_TYPE, is_ticket_key, timestamp
+from kingdom.court.models import RESUME_TYPE, is_ticket_key
 from kingdom.court.patterns import type_matches
 from kingdom.court.pull_requests import (
     GITHUB_EVENTS,
@@ -26,14 +26,16 @@ from kingdom.court.pull_requests import (
     answered_mark,
     is_about_work,
     post_mark,
+    stopped_mark,
 )
+from kingdom.court.questions import asked_at
 from kingdom.gitops import GitError
-from kingdom.gitops.pull_requests import WantedComment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kingdom.court.general.context import GeneralContext, TaskContext
+    from kingdom.court.home import Home
     from kingdom.court.models import Question, Result
     from kingdom.court.packages.manifest import Manifest
 
@@ -57,6 +59,9 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
         "ended": "I could not do this. What happened is in the court: `kingdom task show {task}`",
         "skipped": "I changed nothing: {text}",
         "not_reviewed": "I did not review this: {text}",
+        "stopped": "I stopped working on this: it was cancelled.",
+        "stopped_because": "I stopped working on this: it was cancelled. {text}",
+        "no_answer": "My question needs no answer any more.",
     },
     "ko": {
         "begun": "시작했습니다. ({task})",
@@ -71,6 +76,9 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
         "ended": "처리하지 못했습니다. 무슨 일이 있었는지는 궁정에서 볼 수 있습니다: `kingdom task show {task}`",
         "skipped": "아무것도 바꾸지 않았습니다: {text}",
         "not_reviewed": "리뷰하지 않았습니다: {text}",
+        "stopped": "작업이 취소되어 중단했습니다.",
+        "stopped_because": "작업이 취소되어 중단했습니다. {text}",
+        "no_answer": "질문에는 더 이상 답하지 않으셔도 됩니다.",
     },
 }
 log = logging.getLogger("kingdom.court")
@@ -81,33 +89,62 @@ async def post_reply(
 ) -> Result:
     """Post a reply, if the result needs one; return the result with the time at which its question was asked there.
 
-    ``document`` is what the soldier reported.
+    ``document`` is what the soldier reported. What cannot be posted now because its service is away is posted later.
     """
-    land = context.manifest.land
-    if land is None or not land.replies or (text := reply_text(context, task_context, result, document)) is None:
+    text = reply_text(context.home, context.manifest, context.system.locale, task_context, result, document)
+    reply = None if text is None else reply_to(context.name, context.base_url, task_context, result, text)
+    if reply is None or not _replies(context.manifest):
         return result
-    try:
-        async with asyncio.timeout(_TIMEOUT_SECONDS):
-            if (number := number_of(task_context)) is not None:
-                posted = await _comment_on_github(context, task_context, number, text, post_mark(result.task_id))
-            else:
-                signature = f"{result.task_id}, {context.name}"
-                posted = await _comment_on_ticket(context, task_context, f"{text}\n\n{signature}", signature)
-    except (GitError, CourtError, TimeoutError) as error:
-        log.warning("%s: the reply to %s was not posted: %s", context.name, task_context.subject, error)
-        return result
-    if posted is None or result.status != "needs_human":
+    posted = await context.replies.post(reply)
+    if posted is None or not reply.asks:
         return result
     return result.model_copy(update={"asked_at": posted})
 
 
-async def show_begun(context: GeneralContext, task_context: TaskContext) -> None:
+def reply_to(general: str, base_url: str, task_context: TaskContext, result: Result, text: str) -> Reply | None:
+    """Return the reply to a result, if there is something on which to comment."""
+    asks, ended = result.status == "needs_human", result.ended_at.timestamp()
+    until = ended + (KEPT_QUESTION_SECONDS if asks else KEPT_SECONDS)
+    mark, signature = post_mark(result.task_id), f"{result.task_id}, {general}"
+    return _addressed(
+        base_url, task_context, REPLY, (text, mark, f"{text}\n\n{signature}", signature), until, asks=asks
+    )
+
+
+def stopped_reply(context: GeneralContext, task_context: TaskContext, asked: bool, note: str) -> Reply | None:
+    """Return what those who asked for a task read when a person has cancelled it: only where they saw it begin.
+
+    ``asked``: it waited for an answer. ``note`` is the reason that the person gave, perhaps none.
+    """
+    task, words = task_context.task, _TEXTS[context.system.locale]
+    begun = task.type == RESUME_TYPE or context.home.soldier_id(task.id).exists()
+    said = _reaction_path(task_context) or _ticket_of(task_context) or "comment" in task.payload
+    asked = asked and asked_at(context.home, task.id) is not None
+    if not (asked or (begun and said)) or not _replies(context.manifest):
+        return None
+    if _is_unasked_review(context.manifest, task_context):
+        return None
+    text = words["stopped_because"].format(text=_cut(note)) if note else words["stopped"]
+    text = "\n\n".join([text, *([words["no_answer"]] if asked else [])])
+    signature = f"({task.id}, {STOPPED})"
+    ways = text, stopped_mark(task.id), f"{text}\n\n{signature}", signature
+    return _addressed(context.base_url, task_context, STOPPED, ways, context.clock() + KEPT_SECONDS)
+
+
+def start_showing(context: GeneralContext, task_context: TaskContext) -> asyncio.Task[None]:
+    """Start to show that a task has begun. Its replies come after that."""
+    started = context.start_aside(_show_begun(context, task_context))
+    context.replies.begin_with(task_context.task.id, started)
+    return started
+
+
+async def _show_begun(context: GeneralContext, task_context: TaskContext) -> None:
     """React on GitHub to what asked for a task, or comment on its ticket: Jira has no reactions.
 
     A task that goes on with an answer says so where the question was posted, unless the answer came from there.
     """
-    land, task = context.manifest.land, task_context.task
-    if land is None or not land.replies:
+    task = task_context.task
+    if not _replies(context.manifest):
         return
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
@@ -116,9 +153,9 @@ async def show_begun(context: GeneralContext, task_context: TaskContext) -> None
             elif (path := _reaction_path(task_context)) is not None:
                 requests = await context.workspace.pull_requests(repository_url(task_context.repo, context.base_url))
                 await requests.react(path, _BEGUN)
-            else:
+            elif (ticket := _ticket_of(task_context)) is not None:
                 text = _TEXTS[context.system.locale]["begun"].format(task=task.id)
-                await _comment_on_ticket(context, task_context, text, task.id)
+                await context.replies.post(Reply(task.id, "begun", text, task.id, context.clock(), ticket=ticket))
     except (GitError, CourtError, TimeoutError) as error:
         log.info("%s: %s does not show that work has begun: %s", context.name, task_context.subject, error)
 
@@ -126,15 +163,43 @@ async def show_begun(context: GeneralContext, task_context: TaskContext) -> None
 async def _show_answered(context: GeneralContext, task_context: TaskContext) -> None:
     """Say where a question was posted that it needs no answer any more. What people said elsewhere stays there."""
     task, source = task_context.task, str((task_context.event or {}).get("source"))
-    asked = read_object(context.home.result(str(task.continues)))
-    if not asked.get("asked_at") or source in _HEARD_SOURCES:
+    context.replies.drop(str(task.continues), REPLY)  # the question, if it waits
+    if asked_at(context.home, str(task.continues)) is None or source in _HEARD_SOURCES:
         return
     words = _TEXTS[context.system.locale]
     text = words["default"].format(text=_cut(task.payload.get("answer"))) if source == "king" else words["answered"]
+    ways = text, answered_mark(task.id), f"{text} ({task.id})", f"({task.id})"
+    until = context.clock() + KEPT_SECONDS
+    if (reply := _addressed(context.base_url, task_context, "answered", ways, until)) is not None:
+        await context.replies.post(reply)
+
+
+def _replies(manifest: Manifest) -> bool:
+    return manifest.land is not None and manifest.land.replies
+
+
+def _addressed(
+    base_url: str,
+    task_context: TaskContext,
+    name: str,
+    ways: tuple[str, str, str, str],
+    until: float,
+    *,
+    asks: bool = False,
+) -> Reply | None:
+    """Return a reply on what a task is about: ``ways`` are text and mark on GitHub, and on a ticket.
+
+    None: it is about none of them, or works in a ``default_repo``.
+    """
+    task_id, (text, mark, ticket_text, ticket_mark) = task_context.task.id, ways
     if (number := number_of(task_context)) is not None:
-        await _comment_on_github(context, task_context, number, text, answered_mark(task.id))
-    else:
-        await _comment_on_ticket(context, task_context, f"{text} ({task.id})", f"({task.id})")
+        if not task_context.repo:
+            return None
+        url = repository_url(task_context.repo, base_url)
+        return Reply(task_id, name, f"{text}\n\n{mark}", mark, until, url=url, number=number, asks=asks)
+    if (ticket := _ticket_of(task_context)) is not None:
+        return Reply(task_id, name, ticket_text, ticket_mark, until, ticket=ticket, asks=asks)
+    return None
 
 
 def _reaction_path(task_context: TaskContext) -> str | None:
@@ -150,42 +215,27 @@ def _reaction_path(task_context: TaskContext) -> str | None:
     return f"/issues/{number}" if asked in _REQUESTS else None
 
 
-async def _comment_on_ticket(context: GeneralContext, task_context: TaskContext, text: str, mark: str) -> str | None:
-    """Comment on the ticket of a task, once; return when. None: it is about no ticket."""
-    if (key := _ticket_of(task_context)) is None:
-        return None
-    from kingdom.court.general.jira_replies import comment_on_ticket  # the client takes a while to load
-
-    return await comment_on_ticket(context.home, key, text, mark)
-
-
-async def _comment_on_github(
-    context: GeneralContext, task_context: TaskContext, number: int, text: str, mark: str
-) -> str | None:
-    """Comment on the issue or pull request of a task; return when. None: the event names no repository."""
-    if not task_context.repo:  # it works in a default_repo
-        return None
-    requests = await context.workspace.pull_requests(repository_url(task_context.repo, context.base_url))
-    posted = await requests.comment(number, WantedComment(f"{text}\n\n{mark}", mark))
-    return posted.at or timestamp(context.clock())
-
-
 def reply_text(
-    context: GeneralContext, task_context: TaskContext, result: Result, document: Mapping[str, Any]
+    home: Home,
+    manifest: Manifest,
+    locale: str,
+    task_context: TaskContext,
+    result: Result,
+    document: Mapping[str, Any],
 ) -> str | None:
     """Return the reply to a result; None when it needs none, or there is nothing on which to comment.
 
     Why a task failed is said in the soldier's words only: those of the court name files and machines.
     """
-    words, ticket = _TEXTS[context.system.locale], _ticket_of(task_context) is not None
+    words, ticket = _TEXTS[locale], _ticket_of(task_context) is not None
     if not ticket and number_of(task_context) is None:
         return None
     opened = (result.model_extra or {}).get("pull_requests")
-    if result.status == "success" and opened and (ticket or _was_open_before(context, task_context, opened)):
+    if result.status == "success" and opened and (ticket or _was_open_before(home, task_context, opened)):
         return "\n\n".join([_cut(str(document.get("summary") or result.summary)), *(one["url"] for one in opened)])
     if result.status == "needs_human" and result.question is not None:
-        return _question(words, context.manifest, task_context, result.question)
-    if _is_unasked_review(context.manifest, task_context):
+        return _question(words, manifest, task_context, result.question)
+    if _is_unasked_review(manifest, task_context):
         return None
     if result.status in ("failed", "timeout"):
         said = document.get("error") or document.get("summary") if document.get("status") == "failed" else None
@@ -193,7 +243,7 @@ def reply_text(
             return words["failed"].format(text=_cut(said))
         return words["ended"].format(task=task_context.task.id)
     if result.status == "skipped" and task_context.follow_up is None:
-        reviews = context.manifest.land is not None and context.manifest.land.how == "review"
+        reviews = manifest.land is not None and manifest.land.how == "review"
         return words["not_reviewed" if reviews else "skipped"].format(text=_cut(result.summary))
     return None
 
@@ -204,11 +254,11 @@ def _is_unasked_review(manifest: Manifest, task_context: TaskContext) -> bool:
     return manifest.land is not None and manifest.land.how == "review" and not asked
 
 
-def _was_open_before(context: GeneralContext, task_context: TaskContext, opened: Sequence[Mapping[str, Any]]) -> bool:
+def _was_open_before(home: Home, task_context: TaskContext, opened: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a task about an issue went on with its pull request. A new one is shown on the issue by GitHub."""
     if not is_about_work(task_context.type):
         return False
-    known = OpenedPullRequests(context.home)
+    known = OpenedPullRequests(home)
     return task_context.follow_up is not None or any(known.find(one["url"]) is not None for one in opened)
 
 

@@ -54,7 +54,7 @@ from kingdom.court.general.preparation import (
     prepare_run,
     session_file,
 )
-from kingdom.court.general.replies import post_reply, show_begun
+from kingdom.court.general.replies import post_reply, start_showing
 from kingdom.court.general.reports import ResultBuilder
 from kingdom.court.general.review import post_review
 from kingdom.gitops import GitError
@@ -270,7 +270,7 @@ class TaskRun:
             raise
         context.emit(SoldierSpawned(self.task.id, soldier_id))
         if not progress.retries:
-            self._begun_shown = context.start_aside(show_begun(context, self._task_context))
+            self._begun_shown = start_showing(context, self._task_context)
         if progress.held_code == "HELD":
             self.still_held = False
         return running

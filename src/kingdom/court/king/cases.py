@@ -37,6 +37,7 @@ class PendingQuestion:
     deadline: float  # seconds since the epoch
     reminded: bool = False
     posted: float | None = None  # when it was posted on the subject itself: a comment there since is the answer
+    answered: bool = False  # by such a comment: the next one is something else
 
 
 @dataclass(slots=True)
@@ -273,9 +274,10 @@ class MessageComposer:
         content = "\n".join([self._head("reminder", case), question[:_MAX_TEXT_CHARS]])
         return MessageDraft("notification", content, {**self._context(case), "status": "needs_human"}, "high")
 
-    def cancelled(self, user: str) -> str:
-        """Say who cancelled a task."""
-        return render_text(self._locale, "cancelled-by", user=one_line(user))
+    def cancelled(self, user: str, note: str) -> str:
+        """Say who cancelled a task, and why if they said so."""
+        by = render_text(self._locale, "cancelled-by", user=one_line(user))
+        return f"{by}: {note}" if note else by
 
     def overtaken(self, event_type: str, subject: str, user: str) -> str:
         """Say which event has ended a task."""

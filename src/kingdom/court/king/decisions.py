@@ -22,6 +22,7 @@ from kingdom.court.king.cases import Case, title_of
 from kingdom.court.king.results import failed_result, king_result, read_result, resume_case
 from kingdom.court.models import DETECTED_BY, EVENT_FIELDS, Event, Task, comment_text, subject_of
 from kingdom.court.pull_requests import is_about_work
+from kingdom.court.questions import asked_later
 from kingdom.court.queues import TASKS, parse_document
 from kingdom.journal.catalog import EventDispatched
 
@@ -77,6 +78,13 @@ async def decide_answer(state: KingState, pending: PendingEvent) -> tuple[EventA
     return action, task_id
 
 
+def posted_at(state: KingState, case: Case) -> float | None:
+    """Return since when a comment on its subject answers the question of a case; None while it does not."""
+    if case.asked is None or case.asked.answered:
+        return None
+    return case.asked.posted or asked_later(state.home, case.task)
+
+
 def answer_from_comment(state: KingState, case: Case) -> EventAction:
     """Make an event with a comment the answer to a question: a command like those of other channels."""
 
@@ -86,7 +94,7 @@ def answer_from_comment(state: KingState, case: Case) -> EventAction:
         state.plan.note(EventDispatched(delivery.event_id, case.task, case.general))
         if case.asked is None:  # another answer came in the same tick
             return
-        case.asked.posted = None  # the next comment is not an answer, too
+        case.asked.answered = True
         state.changed(case)
         state.plan.events.append(_response(document, case.task, state.clock()))
 
@@ -148,18 +156,18 @@ async def decide_retry(state: KingState, pending: PendingEvent) -> tuple[EventAc
 async def decide_cancel(state: KingState, pending: PendingEvent, user: str) -> EventAction:
     """Handle a cancellation. A waiting task ends here; its general ends a running one."""
     case = None if pending.task is None else state.cases.of_task(pending.task)
-    reason = state.composer.cancelled(user)
+    reason, note = state.composer.cancelled(user, pending.note), pending.note
     if case is None:
         if former := await _cancelled_general(state, pending):
             return dispatch_cancel(state, str(pending.task), former)  # this command was handled before a restart
         return discard_event(state, pending, await _unknown_task_reason(state, pending, "has ended already"))
-    if case.asked is None and await end_waiting_task(state, case, reason):
+    if case.asked is None and await end_waiting_task(state, case, reason, note):
         return dispatch_cancel(state, case.task, case.general)
 
     async def action(delivery: Delivery) -> None:
         state.plan.done[delivery.event_id] = None
         state.plan.note(EventDispatched(delivery.event_id, case.task, case.general))
-        _cancel_begun(state, case, reason)
+        _cancel_begun(state, case, reason, note)
 
     return action
 
@@ -192,19 +200,22 @@ async def _caused_at(state: KingState, case: Case) -> float:
     return epoch_seconds(cause.get("created_at") if isinstance(cause, dict) else None) or 0.0
 
 
-def _cancel_begun(state: KingState, case: Case, reason: str) -> None:
+def _cancel_begun(state: KingState, case: Case, reason: str, note: str | None = None) -> None:
     """Cancel a task that its general has, or end a case that waits for an answer."""
     if case.asked is None:
-        state.plan.cancels[case.task] = case.general, reason
+        state.plan.cancels[case.task] = case.general, reason, note
     elif state.cases.get(case.root) is case:  # nothing else in this tick has ended it
-        state.end_case(case, king_result(state, case, "cancelled", reason), announced=False)
+        state.end_case(case, king_result(state, case, "cancelled", reason, note), announced=False)
 
 
-async def end_waiting_task(state: KingState, case: Case, reason: str) -> bool:
-    """Claim a task before its general does, and store its result; return False when it is too late."""
+async def end_waiting_task(state: KingState, case: Case, reason: str, note: str | None = None) -> bool:
+    """Claim a task before its general does, and store its result; return False when it is too late.
+
+    ``note``: see :class:`~kingdom.court.cancellations.CancelRequest`.
+    """
     claimed = await state.bus.claim(TASKS, worker="king", ids=[case.task], lease=_CLAIM_SECONDS)
     for delivery in claimed:
-        result = king_result(state, case, "cancelled", reason)
+        result = king_result(state, case, "cancelled", reason, note)
         write_json(state.home.result(case.task), result.document())  # before settling, as generals do
         await state.bus.settle(done=[(delivery, "cancelled")])
         state.tick_again = True

@@ -26,6 +26,7 @@ from kingdom.court.king.decisions import (
     dispatch_cancel,
     dispatch_event,
     join_event,
+    posted_at,
 )
 from kingdom.court.king.pending import PendingEvents, RoutingTable
 from kingdom.court.king.results import (
@@ -291,10 +292,10 @@ class King:
         """Handle comments on the subject of a question that was posted there: the first is its answer."""
         actions: dict[str, tuple[EventAction, str | None]] = {}
         for case in self._state.cases.asking():
-            if case.asked is None or case.asked.posted is None:
-                continue
-            said = self._pending.first_said(case.subject, case.general, case.asked.posted)
-            if said is not None:
+            if self._pending.first_said(case.subject, case.general, 0.0) is None:
+                continue  # as for most, without a look at the disk
+            posted = posted_at(self._state, case)
+            if posted is not None and (said := self._pending.first_said(case.subject, case.general, posted)):
                 self._pending.keep_from_dispatch(said.id)
                 actions[said.id] = answer_from_comment(self._state, case), None
         return actions

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import yaml
 from pydantic import ValidationError
 
+from kingdom.agents.untrusted import clean, cut_middle
+from kingdom.court.cancellations import NOTE_FIELD
 from kingdom.court.errors import InvalidDocument
 from kingdom.court.models import Event, comment_text, repository_of, subject_of
 from kingdom.court.packages.installed import MANIFEST_FILE
@@ -36,6 +38,7 @@ COMMAND_WORDS: Final = {"human_response": "answer", "task_cancel": "cancel", "ta
 _NOBODY: Final = People(Person(""))
 _MAX_CACHED_ROUTES: Final = 10_000
 _DEFAULT_ORDER: Final = 100
+_MAX_NOTE_CHARS: Final = 2000
 _MAX_JOINING: Final = 10  # events that join another one's task
 
 
@@ -192,6 +195,7 @@ class PendingEvent:
     led_to: str | None = None  # the subject of the pull request that was opened for this issue or ticket
     command: str | None = None  # answer, cancel or retry: a person's command to the king
     task: str | None = None  # the task that the command is about
+    note: str = ""  # what the person who cancels a task says to those who asked for it
     at: float = 0.0
     says: bool = False  # it has a comment, which may answer a question
     invalid: str | None = None  # why the document is not a valid event
@@ -389,7 +393,7 @@ def _pending_event(document: Any, event_id: str, event_type: str, position: int)
         return PendingEvent(event_id, event_type, position, invalid=str(error))
     words = event.type.split(".")
     command = COMMAND_WORDS.get(words[1]) if len(words) == 2 else None
-    task = event.payload.get("task_id") if command else None
+    task, note = (event.payload.get(name) if command else None for name in ("task_id", NOTE_FIELD))
     return PendingEvent(
         id=event.id,
         type=event.type,
@@ -402,6 +406,7 @@ def _pending_event(document: Any, event_id: str, event_type: str, position: int)
         pull_request=pull_request_of(event.type, event.payload),
         command=command,
         task=task if isinstance(task, str) else None,
+        note=cut_middle(clean(note).strip(), _MAX_NOTE_CHARS) if isinstance(note, str) else "",
         at=event.created_at.timestamp(),
         says=bool(comment_text(event.payload)),
     )

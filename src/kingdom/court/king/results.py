@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from kingdom.base.forms import problem_text
 from kingdom.base.text import storable
 from kingdom.base.times import epoch_seconds, utc_datetime
+from kingdom.court.cancellations import NOTE_FIELD
 from kingdom.court.king.cases import Case, PendingQuestion, title_of
 from kingdom.court.king.write_ahead_log import LogContents
 from kingdom.court.machines.exchange import reported_result
@@ -195,10 +196,13 @@ def ended_by_king(result: Result) -> bool:
     return (result.model_extra or {}).get(_ENDED_BY) == "king"
 
 
-def king_result(state: KingState, case: Case, status: ResultStatus, reason: str) -> Result:
-    """Return a result for a case whose task has none, or none that is usable."""
+def king_result(state: KingState, case: Case, status: ResultStatus, reason: str, note: str | None = None) -> Result:
+    """Return a result for a case whose task has none, or none that is usable.
+
+    ``note``: what those who asked for it are told, once the case ends.
+    """
     now, error = utc_datetime(state.clock()), reason[:_MAX_ERROR_CHARS]
-    ended_by: dict[str, Any] = {_ENDED_BY: "king"}
+    ended_by: dict[str, Any] = {_ENDED_BY: "king", **({} if note is None else {NOTE_FIELD: note})}
     return Result(
         task_id=case.task,
         general=case.general,

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from kingdom.base.text import one_line, storable
 from kingdom.base.times import utc_datetime
 from kingdom.bus.errors import InvalidName
+from kingdom.court.cancellations import NOTE_FIELD
 from kingdom.court.king.admission import Admission, TaskIdPool
 from kingdom.court.king.cases import Cases, MessageComposer
 from kingdom.court.king.write_ahead_log import LogEntry
@@ -52,7 +53,7 @@ class TickPlan:
     done: dict[str, str | None] = field(default_factory=dict)
     invalid: dict[str, str] = field(default_factory=dict)  # invalid events, and why; not written to the log
     slots: dict[str, dict[str, Any]] = field(default_factory=dict)
-    cancels: dict[str, tuple[str, str]] = field(default_factory=dict)  # running tasks to end: general and reason
+    cancels: dict[str, tuple[str, str, str | None]] = field(default_factory=dict)  # tasks to end: general, request
     opened: list[OpenedPullRequest] = field(default_factory=list)  # by tasks that ended
     joined: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)  # events for the task of another
     journal: list[tuple[EventData, str]] = field(default_factory=list)  # with their actors
@@ -148,10 +149,21 @@ class KingState:
             self.plan.opened.append(opened.after(case.type, self.pull_requests.find(opened.url)))
         outcome = None if result.status in ("success", "skipped") else "failed"
         outcome = "cancelled" if result.status == "cancelled" else outcome
+        if isinstance(note := named.get(NOTE_FIELD), str) and outcome == "cancelled":
+            self._tell_cancelled(case, result, note)
         self.plan.done.update(dict.fromkeys(case.events, outcome))
         self.plan.cases[case.root] = None
         self.cases.close(case.root)
         self.admission.release(case.task)
+
+    def _tell_cancelled(self, case: Case, result: Result, note: str) -> None:
+        """Have the general tell those who asked for a case that it was cancelled while no soldier worked on it.
+
+        Only if they have seen something of it: of a task that was never begun they have not.
+        """
+        seen = [case.task] if case.asked is not None else case.former[-1:]
+        for task_id in seen:
+            self.plan.cancels[task_id] = case.general, result.error or "", note
 
     def notify(self, case: Case) -> str:
         """Return which messages people get about a case: ``all``, ``result`` or ``silent``."""

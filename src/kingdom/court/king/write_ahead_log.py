@@ -51,7 +51,7 @@ class LogEntry:
     events: list[dict[str, Any]] = field(default_factory=list)
     done: dict[str, str | None] = field(default_factory=dict)  # events to complete, with their outcome
     slots: dict[str, dict[str, Any]] = field(default_factory=dict)  # of schedules
-    cancels: dict[str, tuple[str, str]] = field(default_factory=dict)  # tasks to end: general and reason
+    cancels: dict[str, tuple[str, str, str | None]] = field(default_factory=dict)  # tasks to end: general, request
     journal: list[tuple[str, dict[str, Any], str]] = field(default_factory=list)  # type, data, actor
 
     def line(self) -> bytes:
@@ -182,8 +182,8 @@ class Applier:
         await self._publish(commands.tasks)
         await self._publish(commands.events)
         await self._publish(commands.messages)
-        for task_id, (general, reason) in entry.cancels.items():
-            request_cancel(self._home, general, task_id, reason)
+        for task_id, (general, reason, *note) in entry.cancels.items():  # an earlier version wrote no note
+            request_cancel(self._home, general, task_id, reason, *note)
             await self._lead.save(requests_folder(self._home, general))
         lost = await self._bus.settle(
             done=[(self._held.pop(event_id), out) for event_id, out in entry.done.items() if event_id in self._held]

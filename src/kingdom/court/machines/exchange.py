@@ -7,6 +7,8 @@ reported first.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import logging
 import re
@@ -33,6 +35,7 @@ LEDGER: Final = "ledger"
 FILE: Final = "file"
 CANCEL: Final = "cancel"
 _MAX_LEDGER_BYTES: Final = 1024 * 1024  # of a month's file, from its end: the runs of one task are near it
+_DIGEST_CHARS: Final = 40
 _TASK_ID: Final = re.compile(rb'"task_id": ?"([A-Za-z0-9._:@+\-]+)"')
 log = logging.getLogger("kingdom.court.machines")
 
@@ -68,6 +71,14 @@ async def publish_results(bus: EventBus, home: Home, machine: str, results: Sequ
         payload = {"machine": machine, "result": result.document(), "ledger": costs.get(result.task_id, [])}
         reports.append(Envelope(RESULT, payload, event_id=result_id(result.task_id), aggregate_id=machine))
     await bus.publish(REPORTS, reports)
+
+
+async def publish_file(bus: EventBus, machine: str, path: str, data: bytes) -> None:
+    """Report a small file of a task that this machine had. The same content is reported once."""
+    digest = hashlib.sha256(b"\n".join((path.encode(), data))).hexdigest()[:_DIGEST_CHARS]
+    piece = {"path": path, "offset": 0, "data": base64.b64encode(data).decode()}
+    payload = {"machine": machine, "files": [piece]}
+    await bus.publish(REPORTS, Envelope(FILE, payload, event_id=f"{FILE}:{machine}:{digest}", aggregate_id=machine))
 
 
 async def reported_result(bus: EventBus, task_id: str) -> dict[str, Any] | None:

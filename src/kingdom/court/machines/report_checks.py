@@ -47,7 +47,7 @@ _TASK_ID: Final = re.compile(r'"task_id": ?"([^"\\]+)"')
 _NAME: Final = r"([A-Za-z0-9_:@+][A-Za-z0-9._:@+\-]{0,199})"
 # A machine may send the files of its own runs, and nothing else: not settings, not state of another role.
 _ALLOWED_PATHS: Final = re.compile(
-    rf"logs/sessions/{_NAME}\.(?:json|err)|state/prompts/{_NAME}\.md|state/results/{_NAME}-(?:raw\.json|soldier-id)"
+    rf"logs/sessions/{_NAME}\.(?:json|err)|state/prompts/{_NAME}\.md|state/results/{_NAME}-(?:raw\.json|soldier-id|asked)"
     rf"|state/soldiers/{_NAME}/((?:order|identity|exit|outcome)\.json)"
 )
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom import __version__
 from kingdom.base.inotify import MODIFY, MOVED_TO
 from kingdom.bus import BusError, Envelope
-from kingdom.court.cancellations import cancel_requests, drop_request, request_cancel, requests_folder
+from kingdom.court.cancellations import NOTE_FIELD, cancel_requests, drop_request, request_cancel, requests_folder
 from kingdom.court.chamberlain.alerts import WarningLog
 from kingdom.court.chamberlain.cleanup import Cleanup, rotate_logs
 from kingdom.court.chamberlain.config import ChamberlainConfigFile
@@ -298,18 +298,24 @@ class Link:
         """
         found = False
         for folder in general_folders(self._home):
-            for task_id, reason in cancel_requests(self._home, folder.name).items():
+            for task_id, request in cancel_requests(self._home, folder.name).items():
                 found = True
-                if self._home.result(task_id).exists():
+                ended = self._home.result(task_id).exists()
+                if ended and request.note is None:
                     drop_request(self._home, folder.name, task_id)
                     continue
                 record = await self._bus.find(task_id)
-                machine = machine_of(record.locked_by) if record is not None and record.status == "PROCESSING" else None
+                held = record is not None and (ended or record.status == "PROCESSING")
+                machine = machine_of(record.locked_by) if record is not None and held else None
                 if machine is None or machine == self._machine:
+                    if ended and folder.name not in self._own_generals():
+                        drop_request(self._home, folder.name, task_id)  # nobody here could tell who asked for it
                     continue  # the general on this machine looks after it
-                payload = {"task_id": task_id, "general": folder.name, "reason": reason}
+                payload = {"task_id": task_id, "general": folder.name, **request._asdict()}
                 order = Envelope(machine, payload, event_id=f"{CANCEL}:{task_id}:{machine}", aggregate_id=task_id)
                 await self._bus.publish(ORDERS, order)
+                if ended:
+                    drop_request(self._home, folder.name, task_id)
         return found
 
     async def _take_orders(self) -> None:
@@ -320,7 +326,14 @@ class Link:
         for delivery in claimed:
             payload = delivery.envelope.payload
             try:
-                request_cancel(self._home, str(payload["general"]), str(payload["task_id"]), str(payload["reason"]))
+                note = payload.get(NOTE_FIELD)
+                request_cancel(
+                    self._home,
+                    str(payload["general"]),
+                    str(payload["task_id"]),
+                    str(payload["reason"]),
+                    note if isinstance(note, str) else None,
+                )
             except (InvalidId, KeyError, TypeError) as error:
                 await self._bus.settle(dead=[(delivery, "INVALID", f"not an order: {error}")])
             else:
