@@ -53,6 +53,7 @@ class Home:
         self.generals = self.config / "generals"  # one folder for each installed general
         self.results = self.state / "results"
         self.prompts = self.state / "prompts"
+        self.landings = self.state / "landings"  # work that was landed after its task had ended
         self.soldiers = self.state / "soldiers"  # one folder for each run, with its identity
         self.ledger = self.state / "ledger"  # tokens and cost, one file for each month
         self.sessions = self.logs / "sessions"
@@ -99,6 +100,10 @@ class Home:
     def result(self, task_id: str) -> Path:
         """The result of a task, as reported by its general."""
         return named_path(self.results, "task", task_id, ".json")
+
+    def landing(self, task_id: str) -> Path:
+        """The note for the king that a task was landed after it had ended."""
+        return named_path(self.landings, "task", task_id, ".json")
 
     def raw_result(self, task_id: str) -> Path:
         """The checked result file of the soldier."""

@@ -56,6 +56,21 @@ async def test_a_failure_shows_and_what_follows_has_no_thread_any_more(embassy: 
     assert embassy.slack.texts() == ["hello", "afterwards"]
 
 
+@pytest.mark.parametrize("last", [1, 2])
+async def test_what_follows_a_message_of_a_closed_thread_is_there_too(embassy: Embassy, last: int) -> None:
+    async with embassy.sent() as role:
+        await embassy.tell(1, "thread_start")
+        await embassy.tell(2, "thread_update", "finished, but not landed", status="success")
+        await look(embassy, role, 2)
+        await embassy.tell(3, "thread_update", "landed", status="success", follows=f"msg-20260207-00{last}")
+        await embassy.tell(4, "thread_update", "other", status="success", follows="../../x")
+        await look(embassy, role, 2)
+    root = embassy.slack.posts[0]
+    assert embassy.slack.texts(thread_ts=root["ts"]) == ["finished, but not landed", "landed"]
+    assert embassy.slack.texts() == ["hello", "other"]
+    assert embassy.state("thread-mappings") == {}
+
+
 async def test_a_resumed_task_goes_on_in_the_thread_of_the_first(embassy: Embassy) -> None:
     async with embassy.sent() as role:
         await embassy.tell(1, "thread_start")

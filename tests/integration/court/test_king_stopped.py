@@ -18,8 +18,10 @@ from typing import Any
 
 import pytest
 
+from kingdom.base.files import write_json
 from kingdom.court.cancellations import cancel_requests, drop_request
 from kingdom.court.king.king import King
+from kingdom.court.pull_requests import OpenedPullRequests
 from tests.support.kings import NOON, Realm, looks
 from tests.support.stopping import StoppableBus, Stopped, Stopper, stoppable_files
 
@@ -241,7 +243,31 @@ async def an_issue_is_closed_while_its_task_runs(play: Play) -> None:
     await play.realm.bus.settle(done=[(delivery, "cancelled")])
 
 
+async def a_task_is_landed_later(play: Play) -> None:
+    await play.realm.event(1, "github.pr.opened", repo="acme/app", payload={"number": 5})
+    await play.reign()
+    (task,) = await play.realm.work(not_landed="the remote refused it")
+    await play.reign()
+    url = "https://github.example/acme/app/pull/12"
+    named = {"url": url, "branch": "kingdom/x", "opened_for": "acme/app#5"}
+    note = {"task_id": task.id, "summary": "Mended.", "branch": "kingdom/x", "links": [url], "work_id": task.id}
+    for _ in range(2):  # a report of another machine may be taken in twice
+        play.realm.home.landings.mkdir(exist_ok=True)
+        write_json(play.realm.home.landing(task.id), {**note, "pull_requests": [named]})
+        await play.reign()
+        assert not play.realm.home.landing(task.id).exists()
+    result = json.loads(play.realm.home.result(task.id).read_text())
+    assert (result["links"], result["summary"], result.get("not_landed")) == ([url], "Mended.", None)
+    opened = OpenedPullRequests(play.realm.home).find(url)
+    assert opened is not None
+    assert opened.opened_for == "acme/app#5"
+    said = [message for message in play.realm.messages() if url in message.content]
+    assert [(one.type, one.content) for one in said] == [("thread_update", f"gen-pr landed acme/app#5\n{url}")]
+    assert said[0].context["task_id"] == task.id
+
+
 SCENES: list[Scene] = [
+    a_task_is_landed_later,
     an_event_is_done,
     a_question_is_answered_twice,
     nobody_answers,

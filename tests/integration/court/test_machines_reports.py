@@ -15,8 +15,10 @@ from kingdom.agents.folder import RunFolder
 from kingdom.agents.ledger import Ledger
 from kingdom.agents.port import Order
 from kingdom.bus import Envelope
+from kingdom.court.config import MachineSection
+from kingdom.court.landings import note_landing
 from kingdom.court.machines import shipping
-from kingdom.court.machines.exchange import FILE, JOURNAL, LEDGER, REPORTS, RESULT, declare_exchange
+from kingdom.court.machines.exchange import FILE, JOURNAL, LEDGER, REPORTS, RESULT, declare_exchange, publish_file
 from kingdom.court.machines.intake import Intake
 from kingdom.court.machines.rights import Rights
 from kingdom.court.machines.shipping import Shipper
@@ -219,6 +221,27 @@ def _finish(machine: Machine, task_id: str, transcript: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     machine.services.journal.emit(TaskCompleted(task_id, "success", 0.1), "gen-quick")
+
+
+async def test_what_a_machine_does_for_a_task_after_its_end_arrives_and_only_from_the_machine_that_had_it(
+    seat: Machine, builder: Machine
+) -> None:
+    await seat.services.bus.publish("tasks", Envelope("gen-quick", {"id": "task-1"}, event_id="task-1"))
+    claimed = await builder.services.bus.claim("tasks", worker="gen-quick@builder", ids=["task-1"], lease=60)
+    await builder.services.bus.settle(done=claimed)
+    note = {"task_id": "task-1", "links": ["https://github.example/pull/1"]}
+    for machine, name in ((seat, "other"), (builder, "builder"), (builder, "builder")):
+        await note_landing(machine.services, MachineSection(name=name, joined=True), note)
+    await publish_file(builder.services.bus, "builder", "state/results/task-1-asked", b"2026-02-07T12:00:00Z")
+    assert len(await seat.services.bus.peek(REPORTS, limit=10)) == 3
+    rights = Rights(seat.url)
+    await rights.add("other", None)
+    await Intake(seat.services, rights).take()
+    (letter,) = await seat.services.bus.dead(REPORTS)
+    assert letter.error_message == "state/landings/task-1.json: task-1 is not a task of other"
+    assert json.loads(seat.home.landing("task-1").read_text()) == note
+    assert seat.home.asked("task-1").read_text() == "2026-02-07T12:00:00Z"
+    assert not builder.home.landing("task-1").exists()
 
 
 async def test_a_report_with_one_forbidden_file_writes_none(seat: Machine) -> None:

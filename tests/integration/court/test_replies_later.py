@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from kingdom.agents.port import Outcome
+from kingdom.agents.port import Order, Outcome
 from kingdom.court.cancellations import cancel_requests, request_cancel
 from kingdom.court.general import General
+from kingdom.court.general.landing import land_again
+from kingdom.court.loop import Services
 from kingdom.court.models import Event, Task
 from kingdom.court.packages.manifest import Manifest
 from kingdom.court.pull_requests import is_marked
@@ -22,6 +24,7 @@ from tests.support.fake_jira import FakeJira
 from tests.support.generals import NOW, Post, posted
 from tests.support.github_server import GitHubServer, github_of_a_court
 from tests.support.kings import Realm, looks
+from tests.support.repositories import plain_git
 
 ISSUE = {"repo": "acme/app", "type": "github.issue.assigned", "payload": {"number": 5, "title": "Sort"}}
 TICKET = {"repo": "acme/app", "type": "jira.ticket.assigned", "payload": {"key": "APP-7", "title": "Sort"}}
@@ -368,3 +371,68 @@ async def test_a_comment_after_a_question_that_was_posted_late_is_its_answer(rea
     (resumed,) = realm.tasks()
     assert (resumed.type, resumed.payload["answer"]) == ("resume", "red, at 12:02")
     assert realm.ids("events", "pending") == ["evt-github-2", "evt-github-4"], "they are tasks of their own, later"
+
+
+# ── work that is landed later ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def commits(order: Order, number: int) -> Outcome:
+    """A soldier that commits a file."""
+    (order.cwd / "ls.py").write_text("pass\n")
+    plain_git(order.cwd, "add", "ls.py")
+    plain_git(order.cwd, "commit", "--quiet", "--message", "Sort the list")
+    return Outcome("success", {"status": "success", "summary": "The list is sorted."})
+
+
+def installed(post: Post, github: GitHubServer) -> Services:
+    """What ``kingdom task land`` reads."""
+    (post.home.config / "system.yaml").write_text(json.dumps(post.system | {"repos": {"base_url": github.url}}))
+    package = {**post.manifest.model_dump(mode="json", exclude_defaults=True), "subscribes": ["test.happened"]}
+    (post.folder / "manifest.yaml").write_text(json.dumps(package))
+    return Services(post.home, post.bus, post.journal, lambda: post.now)
+
+
+async def test_a_ticket_gets_the_link_of_what_was_landed_later_once(
+    post: Post, jira: FakeJira, github: GitHubServer
+) -> None:
+    github.refuse.append("/pulls")
+    fake(post).script = commits
+    task = await post.task(**TICKET)
+    (result,) = await post.finish(task)
+    assert "was not landed" in result["summary"]
+    github.refuse.clear()
+    services = installed(post, github)
+    post.now += 3 * 86400.0  # it is done after some days
+    landed = await land_again(services, task.id)
+    note = json.loads(post.home.landing(task.id).read_text())
+    assert (note["links"], note["pull_requests"][0]["opened_for"]) == ([landed.url], "APP-7")
+    post.home.landing(task.id).unlink()
+    general = post.general()
+    await general.start()
+    await post.work(general, lambda: waiting(post) == [])
+    await land_again(services, task.id)
+    assert (waiting(post), post.home.landing(task.id).exists()) == ([], False)
+    await general.stop()
+    comments = [adf_text(one["body"]) for one in jira.issues["APP-7"]["comments"]]
+    link = f"The list is sorted.\n{landed.url}\n{task.id}, gen-test"
+    assert comments == [f"I have begun. ({task.id})", link]
+
+
+async def test_a_message_about_what_was_landed_later_is_in_the_thread_that_the_question_was_in(realm: Realm) -> None:
+    asked = await asking(realm)
+    await realm.answer(asked.id, "red")
+    await reign(realm)
+    (task,) = await realm.work("gen-fix", not_landed="the remote refused it")
+    await reign(realm)
+    (landed,) = [message for message in realm.messages() if "gen-fix finished" in message.content]
+    note = {"task_id": task.id, "summary": "Mended.", "branch": "kingdom/x", "links": []}
+    realm.home.landings.mkdir()
+    realm.home.landing(task.id).write_text('{"task_id": ')  # a report that is being taken in
+    await reign(realm)
+    assert realm.messages()[-1] == landed
+    realm.home.landing(task.id).write_text(json.dumps(note))
+    await reign(realm)
+    later = realm.messages()[-1]
+    assert later.content == "gen-fix landed acme/app#5\nkingdom/x"
+    assert later.context["original_task_id"] == landed.context["original_task_id"] == asked.id
+    assert later.context["follows"] == landed.id

@@ -16,8 +16,11 @@ from kingdom.base.files import read_object, write_json
 from kingdom.court.commands import InvalidTaskState, find_task
 from kingdom.court.config import load_system
 from kingdom.court.general.context import HeldTask, load_task_context, without_follow_up
+from kingdom.court.general.posting import keep_reply
+from kingdom.court.general.replies import reply_text, reply_to
 from kingdom.court.general.workspace import Workspace, allows_local
-from kingdom.court.models import Task
+from kingdom.court.landings import note_landing
+from kingdom.court.models import Result, Task
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.packages.manifest import LandSection
 from kingdom.court.pull_requests import (
@@ -40,10 +43,12 @@ from kingdom.journal.catalog import TaskNotLanded
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kingdom.court.config import SystemConfig
     from kingdom.court.general.context import GeneralContext, TaskContext
     from kingdom.court.general.workspace import Workplace
+    from kingdom.court.home import Home
     from kingdom.court.loop import Services
-    from kingdom.court.models import Result
+    from kingdom.court.packages.manifest import Manifest
     from kingdom.gitops import Worktree
 
 _MAX_BODY_CHARS: Final = 60_000
@@ -197,7 +202,7 @@ async def land_again(
         raise InvalidTaskState(
             "NOTHING_TO_LAND", f"{task_id} has no worktree any more, or never had one: its branch is in the clone"
         )
-    summary = str(result.get("summary") or "")
+    summary, former = str(result.get("summary") or ""), {name: result.get(name) for name in (NOT_LANDED, "branch")}
     if result.pop(NOT_LANDED, None):  # that it was not landed is no part of what people read of it
         before, found, _ = summary.rpartition(_NOT_LANDED.partition("{")[0])
         summary = before.strip() if found else summary
@@ -206,11 +211,32 @@ async def land_again(
     if landed is None:
         raise InvalidTaskState("NOTHING_TO_LAND", f"{task_id} made no commit: there is nothing to land")
     result |= {"summary": summary} | landed_fields(landed, context, result.get("links") or [])
+    if former != {NOT_LANDED: None, "branch": landed.branch}:
+        _keep_reply(home, package.manifest, system, context, result, services.clock())
+        await note_landing(services, system.machine, result)
     known = OpenedPullRequests(home)
     for opened in opened_by(result, task.target_general):  # the king has read the result before
         known.record(opened.after(str(context.type), known.find(opened.url)))
     write_json(home.result(task_id), result)
     return landed
+
+
+def _keep_reply(
+    home: Home,
+    manifest: Manifest,
+    system: SystemConfig,
+    task_context: TaskContext,
+    document: Mapping[str, Any],
+    now: float,
+) -> None:
+    """Have the general reply to those who asked for a task, as it would have done when it was landed at its end."""
+    if manifest.land is None or not manifest.land.replies:
+        return
+    result = Result.model_validate(document)
+    text, base_url = reply_text(home, manifest, system.locale, task_context, result, {}), system.repos.base_url
+    reply = None if text is None else reply_to(manifest.name, base_url, task_context, result, text, now)
+    if reply is not None:
+        keep_reply(home, manifest.name, reply)
 
 
 def _texts(task_context: TaskContext, general: str, summary: str, cost_usd: float | None) -> TaskTexts:

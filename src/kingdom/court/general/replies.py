@@ -92,7 +92,8 @@ async def post_reply(
     ``document`` is what the soldier reported. What cannot be posted now because its service is away is posted later.
     """
     text = reply_text(context.home, context.manifest, context.system.locale, task_context, result, document)
-    reply = None if text is None else reply_to(context.name, context.base_url, task_context, result, text)
+    now, name = context.clock(), context.name
+    reply = None if text is None else reply_to(name, context.base_url, task_context, result, text, now)
     if reply is None or not _replies(context.manifest):
         return result
     posted = await context.replies.post(reply)
@@ -101,10 +102,12 @@ async def post_reply(
     return result.model_copy(update={"asked_at": posted})
 
 
-def reply_to(general: str, base_url: str, task_context: TaskContext, result: Result, text: str) -> Reply | None:
+def reply_to(
+    general: str, base_url: str, task_context: TaskContext, result: Result, text: str, now: float
+) -> Reply | None:
     """Return the reply to a result, if there is something on which to comment."""
-    asks, ended = result.status == "needs_human", result.ended_at.timestamp()
-    until = ended + (KEPT_QUESTION_SECONDS if asks else KEPT_SECONDS)
+    asks = result.status == "needs_human"
+    until = now + (KEPT_QUESTION_SECONDS if asks else KEPT_SECONDS)
     mark, signature = post_mark(result.task_id), f"{result.task_id}, {general}"
     return _addressed(
         base_url, task_context, REPLY, (text, mark, f"{text}\n\n{signature}", signature), until, asks=asks

@@ -18,7 +18,7 @@ from kingdom.court.days import local_minute
 from kingdom.court.models import Message, timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kingdom.court.config import SystemConfig
     from kingdom.court.models import MessageType, Question, Result, Urgency
@@ -165,6 +165,7 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "reminder": "{general} still waits for an answer about {title}",
         "cancelled": "{general} no longer works on {title}",
         "cancelled-by": "cancelled by {user}",
+        "landed": "{general} landed {title}",
         "closed": "{subject} was closed by {user}",
         "merged": "{subject} was merged by {user}",
         "unassigned": "{subject} was unassigned by {user}",
@@ -182,6 +183,7 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "reminder": "{general}: {title} 작업이 아직 답을 기다리고 있습니다",
         "cancelled": "{general}: {title} 작업이 취소되었습니다",
         "cancelled-by": "{user} 님이 취소했습니다",
+        "landed": "{general}: {title} 작업을 반영했습니다",
         "closed": "{user} 님이 {subject} 항목을 닫았습니다",
         "merged": "{user} 님이 {subject} 항목을 병합했습니다",
         "unassigned": "{user} 님이 {subject} 배정을 해제했습니다",
@@ -253,6 +255,14 @@ class MessageComposer:
             kind = "report" if well else "notification"
         urgency: Urgency = "normal" if well or result.status == "cancelled" else "high"
         return [MessageDraft(kind, content, context, urgency)]
+
+    def landed(self, case: Case, notify: str, where: str, links: Sequence[str], last: str | None) -> list[MessageDraft]:
+        """Say where the work of a case is that was landed after its ``last`` message, which closed its thread."""
+        if notify == "silent":
+            return []
+        context = {**self._context(case), "status": "success", "links": list(links), "follows": last}
+        kind: MessageType = "thread_update" if notify == "all" else "notification"
+        return [MessageDraft(kind, "\n".join([self._head("landed", case), where]), context)]
 
     def question(self, case: Case, question: Question, deadline: float) -> MessageDraft:
         """Ask a person. The ``notify`` setting of the manifest does not suppress questions."""

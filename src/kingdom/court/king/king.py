@@ -28,6 +28,7 @@ from kingdom.court.king.decisions import (
     join_event,
     posted_at,
 )
+from kingdom.court.king.landings import collect_landings
 from kingdom.court.king.pending import PendingEvents, RoutingTable
 from kingdom.court.king.results import (
     check_deadlines,
@@ -145,7 +146,7 @@ class King:
                 wake()
 
         undo_events = self._services.bus.subscribe(EVENTS, events_came)
-        undo_results = on_changes([self._services.home.results], MOVED_TO, results_came)
+        undo_results = on_changes([self._services.home.results, self._services.home.landings], MOVED_TO, results_came)
 
         def undo() -> None:
             undo_events()
@@ -178,6 +179,7 @@ class King:
         state.plan, state.tick_again = TickPlan(), False
         self._reload_generals(now)
         more = await collect_results(state)
+        await collect_landings(self._services, state)
         for opened in state.plan.opened:  # before events about it are read
             state.pull_requests.record(opened)
         self._pending.attach({one.opened_for for one in state.plan.opened if one.opened_for}, self._routing)

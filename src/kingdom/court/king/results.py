@@ -292,13 +292,14 @@ async def rebuild_cases(services: Services, state: KingState, held: dict[str, De
                 tasks.setdefault(root, []).append(Task.model_validate(stored.document))
             except ValidationError:
                 log.warning("skipped the invalid task %s", stored.id)
-    cases = {root: _rebuild_case(state, root, held, sorted(found, key=_task_order)) for root, found in tasks.items()}
+    cases = {root: _rebuild_case(state, root, held, sorted(found, key=task_order)) for root, found in tasks.items()}
     if held:
         log.warning("the king's log is lost: rebuilt the cases of %d of %d events", len(cases), len(held))
     return LogContents(cases, None, found=False)
 
 
-def _task_order(task: Task) -> tuple[str, int]:
+def task_order(task: Task) -> tuple[str, int]:
+    """Return the key by which tasks are in the order in which they were created."""
     _, day, number = task.id.split("-")
     return day, int(number)
 

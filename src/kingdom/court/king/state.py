@@ -54,12 +54,13 @@ class TickPlan:
     invalid: dict[str, str] = field(default_factory=dict)  # invalid events, and why; not written to the log
     slots: dict[str, dict[str, Any]] = field(default_factory=dict)
     cancels: dict[str, tuple[str, str, str | None]] = field(default_factory=dict)  # tasks to end: general, request
+    landed: dict[str, dict[str, Any] | None] = field(default_factory=dict)  # results of notes; None: a useless note
     opened: list[OpenedPullRequest] = field(default_factory=list)  # by tasks that ended
     joined: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)  # events for the task of another
     journal: list[tuple[EventData, str]] = field(default_factory=list)  # with their actors
 
     def __bool__(self) -> bool:
-        return any((self.cases, self.tasks, self.drafts, self.events, self.done, self.slots, self.cancels))
+        return any((self.cases, self.tasks, self.drafts, self.events, self.done, self.slots, self.cancels, self.landed))
 
     def note(self, line: EventData, actor: str = "king") -> None:
         """Add a line to the journal."""
@@ -83,6 +84,7 @@ class TickPlan:
             done=dict(self.done),
             slots=dict(self.slots),
             cancels=dict(self.cancels),
+            landed=dict(self.landed),
             journal=[(line.spec.name, _journal_fields(line), actor) for line, actor in self.journal],
         )
 

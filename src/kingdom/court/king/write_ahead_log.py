@@ -17,11 +17,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from kingdom.base.files import write_atomic
+from kingdom.base.files import write_atomic, write_json
 from kingdom.bus.errors import InvalidEnvelope
 from kingdom.court.activity import append_task_log, missing_entries
 from kingdom.court.cancellations import request_cancel, requests_folder
 from kingdom.court.king.cases import Case
+from kingdom.court.landings import drop_landing
 from kingdom.court.models import Event, Message, Task
 from kingdom.court.queues import put_documents
 from kingdom.journal import JournalError
@@ -52,6 +53,7 @@ class LogEntry:
     done: dict[str, str | None] = field(default_factory=dict)  # events to complete, with their outcome
     slots: dict[str, dict[str, Any]] = field(default_factory=dict)  # of schedules
     cancels: dict[str, tuple[str, str, str | None]] = field(default_factory=dict)  # tasks to end: general, request
+    landed: dict[str, dict[str, Any] | None] = field(default_factory=dict)  # results of notes; None: a useless note
     journal: list[tuple[str, dict[str, Any], str]] = field(default_factory=list)  # type, data, actor
 
     def line(self) -> bytes:
@@ -185,6 +187,11 @@ class Applier:
         for task_id, (general, reason, *note) in entry.cancels.items():  # an earlier version wrote no note
             request_cancel(self._home, general, task_id, reason, *note)
             await self._lead.save(requests_folder(self._home, general))
+        for task_id, result in entry.landed.items():
+            if result is not None:
+                write_json(self._home.result(task_id), result)
+                await self._lead.save(self._home.result(task_id))
+            drop_landing(self._home, task_id)
         lost = await self._bus.settle(
             done=[(self._held.pop(event_id), out) for event_id, out in entry.done.items() if event_id in self._held]
         )

@@ -48,7 +48,7 @@ _NAME: Final = r"([A-Za-z0-9_:@+][A-Za-z0-9._:@+\-]{0,199})"
 # A machine may send the files of its own runs, and nothing else: not settings, not state of another role.
 _ALLOWED_PATHS: Final = re.compile(
     rf"logs/sessions/{_NAME}\.(?:json|err)|state/prompts/{_NAME}\.md|state/results/{_NAME}-(?:raw\.json|soldier-id|asked)"
-    rf"|state/soldiers/{_NAME}/((?:order|identity|exit|outcome)\.json)"
+    rf"|state/landings/{_NAME}\.json|state/soldiers/{_NAME}/((?:order|identity|exit|outcome)\.json)"
 )
 
 
@@ -164,9 +164,9 @@ class ReportedFile(NamedTuple):
         found = _ALLOWED_PATHS.fullmatch(path) if isinstance(path, str) else None
         if found is None:
             raise InvalidReport(f"a machine may not write {path!r:.100}")
-        session, prompt, result, soldier, file = found.groups()
+        session, prompt, result, landing, soldier, file = found.groups()
         is_order = file == _ORDER and piece.get("offset") == 0
-        return cls(found[0], session or soldier, prompt or result or "", is_order)
+        return cls(found[0], session or soldier, prompt or result or landing or "", is_order)
 
 
 def _has_files(folder: Path) -> bool:

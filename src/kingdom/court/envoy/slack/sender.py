@@ -22,6 +22,7 @@ from kingdom.court.envoy.slack.posts import (
     thread_task_id,
 )
 from kingdom.court.envoy.slack.text import escape, own_text, truncate
+from kingdom.court.errors import InvalidId
 from kingdom.court.models import timestamp
 from kingdom.court.questions import answers_in
 from kingdom.court.queues import MESSAGES, command_events, is_answered
@@ -92,7 +93,17 @@ class ThreadLocator:
                 return mapping["channel"], mapping["thread_ts"]
             if (origin := await self._origin(message)) is not None:
                 return origin.channel, origin.thread_ts
+            if (former := self._former(message)) is not None:
+                return former.channel, former.thread_ts or former.ts
         return await self._context.channels.resolve(message.channel), None
+
+    def _former(self, message: Message) -> SlackPost | None:
+        """Return the post of the message that this one follows, although the thread was closed."""
+        named = message.context.get("follows")
+        try:
+            return self._context.posts.read(named) if isinstance(named, str) else None
+        except InvalidId:
+            return None
 
     def _mapping(self, message: Message) -> dict[str, str] | None:
         thread = thread_task_id(message)
