@@ -66,6 +66,25 @@ async def test_good_tokens_show_the_workspace_the_channel_and_the_users_and_say_
     assert (slack.posts, slack.whispers, slack.opened) == ([], [], 0)
 
 
+async def test_requests_that_no_general_takes_are_a_warning(home: Path, slack: FakeSlack) -> None:
+    configure(home, slack)
+
+    def told(found: list[dict[str, str]]) -> list[tuple[str, str]]:
+        return [(one["text"], one["fix"]) for one in found if one["text"].startswith("no general takes")]
+
+    ((text, fix),) = told(await findings(home))
+    assert "no general takes slack.mention.received and slack.dm.received" in text
+    checked = await asyncio.to_thread(
+        kingdom, "doctor", "--home", str(home), SLACK_BOT_TOKEN=BOT_TOKEN, SLACK_APP_TOKEN=APP_TOKEN
+    )
+    assert "no general takes slack.mention.received and slack.dm.received" in checked.stdout
+    install = ["general", "install", *fix.split()[-1:], "--home", str(home)]
+    assert (await asyncio.to_thread(kingdom, *install)).returncode == 0
+    assert told(await findings(home)) == []
+    checked = await asyncio.to_thread(kingdom, "doctor", "--home", str(home), SLACK_BOT_TOKEN="", SLACK_APP_TOKEN="")
+    assert "gen-slack takes requests from Slack, and it is not used" in checked.stdout
+
+
 async def test_each_thing_that_is_wrong_is_told_with_what_to_do(home: Path, slack: FakeSlack) -> None:
     configure(home, slack, users=["U0NOBODY"])
     slack.scopes = slack.scopes.replace("chat:write,", "").replace("reactions:write,", "")

@@ -112,7 +112,8 @@ def test_the_generals_to_begin_with_can_be_chosen_and_added_later(
     result = kingdom("init", str(root), "--general", "gen-x")
     assert result.returncode == 1
     assert (
-        "there is no shipped general 'gen-x', only gen-briefing, gen-issue, gen-jira, gen-pr, gen-test" in result.stderr
+        "there is no shipped general 'gen-x', only gen-briefing, gen-issue, gen-jira, gen-pr, gen-slack, gen-test"
+        in result.stderr
     )
 
 
@@ -137,6 +138,15 @@ def test_what_a_court_begins_with_can_be_given(tmp_path: Path) -> None:
     assert chosen(root) == ({"codex"}, (False, ["acme/shop", "acme/web"]), True, "ko")
     assert "export GITHUB_TOKEN=…" in result.stdout
     assert "# Further settings:\n# github:" in (root / "config/sentinel.yaml").read_text("utf-8")
+
+
+def test_with_slack_somebody_takes_what_people_ask_for_there(tmp_path: Path) -> None:
+    kingdom_json("init", str(tmp_path / "a"), "--messages", "slack")
+    assert sorted(load_generals(Home(tmp_path / "a")).by_name) == ["gen-briefing", "gen-pr", "gen-slack"]
+    code, screen = kingdom_tty("init", str(tmp_path / "b"), "--messages", "slack", answer="\n\n\n\n")
+    assert code == 0, screen
+    assert "Generals [gen-pr gen-briefing gen-slack]" in screen
+    assert "gen-slack" in load_generals(Home(tmp_path / "b")).by_name
 
 
 def test_on_a_terminal_it_asks_for_what_was_not_given(tmp_path: Path) -> None:

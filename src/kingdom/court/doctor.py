@@ -28,6 +28,7 @@ from kingdom.court.packages.installed import load_generals
 from kingdom.court.packages.installer import check_package
 from kingdom.court.patterns import matches_any
 from kingdom.court.queues import declare_queues, find_document, open_queues
+from kingdom.court.request_threads import REQUEST_EVENTS, SHIPPED_GENERAL, untaken_requests
 from kingdom.court.sentinel.config import SENTINEL_FILE as SENTINEL
 from kingdom.court.sentinel.config import SentinelConfig, load_sentinel
 from kingdom.court.soldiers import all_soldiers
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 
 _FIX_LINE_HINT: Final = "fix that line"
+_SLACK_HINT: Final = "kingdom connect slack says how to set it up"
 _SET_VARIABLE_HINT: Final = "export it here and where kingdom up is started; EnvironmentFile= in a systemd unit"
 
 
@@ -104,6 +106,14 @@ def _check_envoy(home: Home, env: Mapping[str, str]) -> Iterator[Check]:
         yield Check(ENVOY, "warning", str(error), unread or hint)
         return
     yield Check(ENVOY, "ok", "messages go to the console" if tokens is None else "messages go to Slack")
+    generals = [general.manifest for general in load_generals(home).by_name.values()]
+    untaken = untaken_requests(generals)
+    if tokens is not None and untaken:
+        message = f"no general takes {' and '.join(untaken)}: nobody does what people ask for in Slack"
+        yield Check(ENVOY, "warning", message, f"kingdom general install {SHIPPED_GENERAL}")
+    for manifest in generals if tokens is None else ():
+        if len(untaken_requests([manifest])) < len(REQUEST_EVENTS):
+            yield Check(ENVOY, "warning", f"{manifest.name} takes requests from Slack, and it is not used", _SLACK_HINT)
     if tokens is not None and not slack.users and not _has_slack_rules(home):
         yield Check(ENVOY, "warning", "no Slack user is allowed", f"name them in slack.users, or in config/{TRUST}")
 

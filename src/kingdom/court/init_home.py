@@ -20,6 +20,7 @@ from kingdom.court.home import MARKER, Home
 from kingdom.court.packages.installed import MANIFEST_FILE, load_general, load_generals
 from kingdom.court.packages.installer import install_package
 from kingdom.court.queues import declare_queues, open_queues
+from kingdom.court.request_threads import SHIPPED_GENERAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 TEMPLATES_DIR: Final = Path(__file__).parent / "templates"
 SHIPPED_GENERALS_DIR: Final = TEMPLATES_DIR / "generals"
-DEFAULT_GENERALS: Final = ("gen-pr", "gen-briefing")
+_DEFAULT_GENERALS: Final = ("gen-pr", "gen-briefing")
 EngineName = Literal["claude", "codex"]
 
 _FOLDERS: Final = (
@@ -156,6 +157,11 @@ class HomeChoices:
     def __post_init__(self) -> None:
         check_repositories(self.repos)
 
+    @property
+    def generals(self) -> tuple[str, ...]:
+        """The generals of a new home for which none were named."""
+        return (*_DEFAULT_GENERALS, SHIPPED_GENERAL) if self.slack else _DEFAULT_GENERALS
+
     def applied_to(self, template: str, text: str) -> str:
         """Return the text of a configuration file with the choices in it."""
         if template == "system.yaml":
@@ -208,7 +214,7 @@ async def create_home(
 ) -> InitResult:
     """Create the home of a court, or add what is missing in one.
 
-    ``generals`` are names of shipped generals; by default a new home gets :data:`DEFAULT_GENERALS` and an existing one
+    ``generals`` are names of shipped generals; by default a new home gets those of its choices and an existing one
     none. ``choices`` apply to what is created now. Raises :class:`CannotInitHome` for a folder that has other files,
     unless ``force`` is set. Nothing is overwritten.
     """
@@ -218,7 +224,7 @@ async def create_home(
     result = InitResult(home, created=not home.exists)
     if result.created:
         _check_free(home.root, force=force)
-        wanted = DEFAULT_GENERALS if wanted is None else wanted
+        wanted = choices.generals if wanted is None else wanted
     _make_files(result, choices)  # first, because it writes the marker: after an interruption the call can be repeated
     _make_folders(result)
     queues = _names(home.queue)

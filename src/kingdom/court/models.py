@@ -117,6 +117,9 @@ RESUME_TYPE: Final = "resume"
 FOLLOW_UP_FIELD: Final = "follow_up"
 """The field of a task that goes on with the pull request of an earlier one."""
 
+USER_NAME_FIELD: Final = "user_name"
+"""The field of a payload with the name of its ``user``, where that is an id that says nothing to people."""
+
 EVENT_FIELDS: Final = ("id", "type", "source", "repo", "priority", "created_at")
 """The fields of an event that its task repeats in ``event``."""
 

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.files import read_object, write_json
+from kingdom.court.models import FOLLOW_UP_FIELD
+from kingdom.court.request_threads import REQUEST_EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +68,7 @@ class OpenedPullRequest:
     task_id: str  # the last task that worked on it
     work_id: str  # the task whose workplace all of them use
     checks: int = 0  # how many tasks in a row were about a failed check, and nobody said anything
-    opened_for: str | None = None  # the subject of its issue or ticket
+    opened_for: str | None = None  # the subject of its issue, ticket or thread
 
     @classmethod
     def from_document(cls, document: Any) -> OpenedPullRequest | None:
@@ -90,10 +92,15 @@ class OpenedPullRequest:
         return 0 if found is None else int(found[2])
 
     @property
+    def repo(self) -> str | None:
+        """The repository, as ``owner/name``."""
+        found = _ADDRESS.match(self.url)
+        return None if found is None else found[1].lower()
+
+    @property
     def subject(self) -> str | None:
         """The subject of events about it, as :func:`kingdom.court.models.subject_of` returns it."""
-        found = _ADDRESS.match(self.url)
-        return None if found is None else f"{found[1].lower()}#{found[2]}"
+        return None if self.repo is None else f"{self.repo}#{self.number}"
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form: of its file, and of the field ``follow_up``."""
@@ -108,8 +115,8 @@ class OpenedPullRequest:
 
 
 def is_about_work(event_type: Any) -> bool:
-    """Whether events of a type are about an issue or a ticket: what a pull request is opened for."""
-    return isinstance(event_type, str) and event_type.startswith((ISSUE_EVENTS, TICKET_EVENTS))
+    """Whether events of a type are what a pull request is opened for: about an issue or a ticket, or a request."""
+    return isinstance(event_type, str) and event_type.startswith((ISSUE_EVENTS, TICKET_EVENTS, *REQUEST_EVENTS))
 
 
 def opened_by(result: Mapping[str, Any], general: str) -> list[OpenedPullRequest]:
@@ -128,6 +135,12 @@ def pull_request_of(event_type: str, payload: Mapping[str, Any]) -> str | None:
     url = payload.get("url")
     open_until_now = payload.get("state") in _OPEN_STATES or event_type in PULL_REQUEST_ENDS
     return url if event_type.startswith(PULL_REQUEST_EVENTS) and open_until_now and isinstance(url, str) else None
+
+
+def topic_of(task: Mapping[str, Any], subject: str | None) -> str | None:
+    """Return the subject of what a task was first asked for: its own, or that for which its pull request was opened."""
+    opened = OpenedPullRequest.from_document(task.get(FOLLOW_UP_FIELD))
+    return subject if opened is None else opened.opened_for or subject
 
 
 class OpenedPullRequests:

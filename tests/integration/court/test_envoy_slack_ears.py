@@ -12,6 +12,7 @@ import pytest
 
 from kingdom.court.envoy.role import Envoy
 from kingdom.court.envoy.slack.listener import SlackInbox
+from kingdom.court.patterns import NOBODY_SUBSCRIBES
 from kingdom.court.trust.text_hash import text_hash
 from tests.support.embassies import TASK, Embassy
 from tests.support.fake_slack import ANN, BEN, BOT, CHANNEL, DIRECT, EVE, TEAM
@@ -72,7 +73,9 @@ async def test_a_direct_message_becomes_an_event(embassy: Embassy) -> None:
     assert found["payload"] == {
         "title": "look at <this> & https://x.example please",
         "text": "look at <this> & https://x.example\nplease",
+        "subject": f"slack-{DIRECT}-{event['ts']}",
         "user": ANN,
+        "user_name": "ann",
         "team": TEAM,
         "channel": DIRECT,
         "ts": event["ts"],
@@ -324,7 +327,7 @@ async def test_nobody_takes_it_up_and_the_person_is_told(embassy: Embassy) -> No
         event = embassy.slack.posted("hello", channel=DIRECT)
         await hears(embassy, role, embassy.slack.envelope(event))
         (delivery,) = await embassy.services.bus.claim("events", worker="king")
-        line = {"event_id": delivery.event_id, "event_type": "slack.dm.received", "reason": "no general"}
+        line = {"event_id": delivery.event_id, "event_type": "slack.dm.received", "reason": NOBODY_SUBSCRIBES}
         with embassy.home.journal.open("a") as file:
             entry = {"ts": "2026-02-07T12:00:00.000Z", "type": "event.discarded", "actor": "king", "data": line}
             file.write(json.dumps(entry) + "\n")
@@ -332,7 +335,9 @@ async def test_nobody_takes_it_up_and_the_person_is_told(embassy: Embassy) -> No
         embassy.clock.now += 61
         await role.tick()
     assert embassy.slack.reactions(event["ts"]) == set()
-    assert "slack.dm.received" in embassy.slack.whispers[0]["text"]
+    said = embassy.slack.whispers[0]["text"]
+    assert "no general subscribes to `slack.dm.received`" in said
+    assert "kingdom general install gen-slack" in said
     assert embassy.state("received") == {}
 
 

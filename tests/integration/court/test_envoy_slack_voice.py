@@ -371,3 +371,57 @@ async def test_threads_whose_end_nobody_told_are_taken_out(embassy: Embassy) -> 
         await look(embassy, role, 2, seconds=61)
     assert embassy.state("thread-mappings") == embassy.state("awaiting-responses") == {}
     assert "This question was answered outside Slack" in embassy.slack.posts[1]["text"]
+
+
+# ── one thread for what was asked for ─────────────────────────────────────────────────────────────────────────────
+
+TOPIC = "acme/shop#5"
+
+
+async def reported(embassy: Embassy, role: Envoy, first: int, **context: Any) -> None:
+    """Report a task from its start to its end."""
+    more = {"task_id": f"task-20260207-{first:03d}", "event_id": f"evt-github-{first}", "topic": TOPIC, **context}
+    await embassy.tell(first, "thread_start", "started", **more)
+    await embassy.tell(first + 1, "thread_update", "finished", status="success", **more)
+    await look(embassy, role, 3)
+
+
+async def test_tasks_about_the_same_are_reported_in_one_thread(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        await reported(embassy, role, 1)
+        await reported(embassy, role, 3, topic="acme/shop#6")
+        embassy.clock.now += 20 * 86400
+        await reported(embassy, role, 5)
+    async with embassy.sent() as role:
+        embassy.clock.now += 20 * 86400
+        await reported(embassy, role, 7)
+        embassy.clock.now += 31 * 86400
+        await reported(embassy, role, 9)
+    first, other, late = [post for post in embassy.slack.posts if not post.get("thread_ts")]
+    assert embassy.slack.texts(thread_ts=first["ts"]) == ["finished", "started", "finished", "started", "finished"]
+    assert embassy.slack.texts(thread_ts=other["ts"]) == embassy.slack.texts(thread_ts=late["ts"]) == ["finished"]
+    again = [post for post in embassy.slack.posts if post.get("thread_ts") == first["ts"] and post["text"] == "started"]
+    assert [post["reactions"] for post in (first, *again)] == [{"white_check_mark"}] * 3, "each task shows its own end"
+
+
+async def test_results_alone_share_a_thread_too_and_a_deleted_one_is_replaced(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        for number in (1, 2):
+            await embassy.tell(number, content=f"result {number}", status="success", topic=TOPIC)
+            await look(embassy, role)
+        (root,) = [post for post in embassy.slack.posts if not post.get("thread_ts")]
+        assert embassy.slack.texts(thread_ts=root["ts"]) == ["result 2"]
+        embassy.slack.posts.clear()
+        await embassy.tell(3, content="result 3", status="success", topic=TOPIC)
+        await look(embassy, role, 3)
+    assert embassy.slack.texts() == ["result 3"]
+    assert embassy.messages("failed") == []
+
+
+async def test_what_comes_of_a_request_later_is_told_in_its_thread(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        asked = embassy.slack.posted(f"<@{BOT}> sort it", ANN)
+        topic = f"slack-{CHANNEL}-{asked['ts']}"
+        await embassy.tell(1, content="gen-slack finished acme/shop#7\nSorted.", status="success", topic=topic)
+        await look(embassy, role)
+    assert embassy.slack.texts(thread_ts=asked["ts"]) == ["gen-slack finished acme/shop#7\nSorted."]

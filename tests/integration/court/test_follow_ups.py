@@ -202,6 +202,17 @@ async def test_the_latest_pull_request_of_an_issue_counts(heard: Realm) -> None:
     assert task.document()["follow_up"]["url"] == again["url"]
 
 
+async def test_messages_about_issue_and_pull_request_name_what_was_first_asked_for(heard: Realm) -> None:
+    types = ["github.issue.assigned", "github.issue.mentioned", {"type": "github.pr.commented", "own": True}]
+    heard.install("gen-fix", subscribes=types)
+    first = await opened(heard, pull_requests=[OPENED])
+    await commented(heard, 2)
+    await heard.work("gen-fix", pull_requests=[OPENED], work_id=first.id)
+    await mentioned(heard, 3)
+    await reign(heard)
+    assert [one.context["topic"] for one in heard.messages()] == ["acme/app#5"] * 5
+
+
 async def test_a_ticket_goes_on_with_its_pull_request_too(heard: Realm) -> None:
     await opened(heard, pull_requests=[{**OPENED, "opened_for": "APP-7"}])
     await heard.event(2, "jira.ticket.mentioned", payload={"key": "APP-7", **comment("And cp.")})

@@ -53,6 +53,7 @@ async def test_a_question_goes_to_people_with_its_choices_and_deadline(realm: Re
         "event_id": "evt-github-1",
         "general": "gen-pr",
         "type": "github.pr.opened",
+        "topic": "acme/web#7",
         "question": "red or blue?",
         "choices": ["red", "blue"],
         "default": None,

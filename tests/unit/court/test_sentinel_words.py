@@ -11,6 +11,7 @@ from kingdom.court.init_home import SHIPPED_GENERALS_DIR
 from kingdom.court.models import Event, subject_of
 from kingdom.court.packages.manifest import Manifest
 from kingdom.court.patterns import type_matches
+from kingdom.court.request_threads import REQUEST_EVENTS
 from kingdom.court.sentinel.events import SOURCE_EVENT_TYPES, clean_text, default_priority, make_event_id, parse_epoch
 from kingdom.court.sentinel.github_events import GitHubAccount
 from kingdom.court.sentinel.jira_events import adf_mentions, adf_text
@@ -114,10 +115,11 @@ def test_who_is_mentioned(text: str, called: bool) -> None:
 
 
 def test_the_shipped_generals_subscribe_to_types_that_exist() -> None:
+    types = [*(kind.type for kind in SOURCE_EVENT_TYPES), *REQUEST_EVENTS]
     for folder in SHIPPED_GENERALS_DIR.iterdir():
         manifest = load_yaml(folder / "manifest.yaml", Manifest)
         for subscription in manifest.subscribes:
-            assert any(type_matches(subscription.type, kind.type) for kind in SOURCE_EVENT_TYPES), subscription.type
+            assert any(type_matches(subscription.type, one) for one in types), subscription.type
 
 
 def test_types_are_valid_and_listed_once() -> None:

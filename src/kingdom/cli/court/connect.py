@@ -54,8 +54,11 @@ def slack(home: Path | None, manifest: bool, json: bool) -> None:
             output.print_json(app_manifest(system.name))
         raise output.CommandError("NOT_CONFIGURED", f"set {names} in the environment: at least one is missing")
     from kingdom.court.envoy.slack.checks import check_slack
+    from kingdom.court.packages.installed import load_generals
+    from kingdom.court.request_threads import untaken_requests
 
-    run_checks("slack", lambda clock: check_slack(config, system, tokens, clock), None, as_json=json)
+    untaken = untaken_requests(general.manifest for general in load_generals(found).by_name.values())
+    run_checks("slack", lambda clock: check_slack(config, system, tokens, clock, untaken), None, as_json=json)
 
 
 def _check_env_file(home: Home, *variables: str) -> None:

@@ -116,7 +116,7 @@ def new(name: str, hears: tuple[str, ...], engine: str, description: str, home: 
 def install(directory: Path, replace: bool, home: Path | None, json: bool) -> None:
     """Check a general and copy it into the court.
 
-    With Kingdom come gen-briefing, gen-issue, gen-jira, gen-pr and gen-test.
+    With Kingdom come gen-briefing, gen-issue, gen-jira, gen-pr, gen-slack and gen-test.
     """
     from kingdom.court.errors import InvalidPackage
     from kingdom.court.init_home import install_shipped, shipped_generals

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "--general",
     multiple=True,
     metavar="NAME",
-    help="A general to install, instead of gen-pr and gen-briefing; may be repeated.",
+    help="A general to install, instead of gen-pr, gen-briefing and, with Slack, gen-slack; may be repeated.",
 )
 @click.option("--engine", type=click.Choice(["claude", "codex"]), help="The engine of the generals. [default: claude]")
 @click.option("--repo", multiple=True, metavar="OWNER/NAME", help="A GitHub repository to watch; may be repeated.")
@@ -77,7 +77,7 @@ def init(
             _chosen("In which language?", language, ["en", "ko"], asks),
             shared,
         )
-        general = general or (_asked_generals() if asks else ())
+        general = general or (_asked_generals(choices.generals) if asks else ())
         if shared is None:
             founded = asyncio.run(create_home(directory, general or None, force=force, choices=choices))
         else:
@@ -126,8 +126,8 @@ def _asked_repos() -> tuple[str, ...]:
     return names
 
 
-def _asked_generals() -> tuple[str, ...]:
-    from kingdom.court.init_home import DEFAULT_GENERALS, describe_shipped_generals
+def _asked_generals(usual: tuple[str, ...]) -> tuple[str, ...]:
+    from kingdom.court.init_home import describe_shipped_generals
 
     known = describe_shipped_generals()
 
@@ -140,7 +140,7 @@ def _asked_generals() -> tuple[str, ...]:
     output.say("Which generals shall it have? (several with spaces; kingdom general install NAME adds others later)")
     for name, what in known.items():
         output.say(f"  {name:12}  {what}")
-    names: tuple[str, ...] = click.prompt("Generals", default=" ".join(DEFAULT_GENERALS), value_proc=checked)
+    names: tuple[str, ...] = click.prompt("Generals", default=" ".join(usual), value_proc=checked)
     return names
 
 

@@ -151,6 +151,9 @@ def retention_rules(section: RetentionSection) -> tuple[RetentionRule, ...]:
         RetentionRule(
             "pull requests", ("state", "pull-requests"), re.compile(r"[0-9a-f]{32}\.json"), section.pull_requests_days
         ),
+        RetentionRule(
+            "threads", ("state", "request-threads"), re.compile(r"[0-9a-f]{32}\.json"), section.pull_requests_days
+        ),
         RetentionRule("seen index", ("state", "sentinel", "seen"), re.compile(r"[^.].*"), section.seen_days),
         RetentionRule("logs", ("logs",), re.compile(r"events-\d{8}(\.\d+)?\.log|[a-z]+\.log\.old"), section.logs_days),
         *(RetentionRule("leftovers", ("state", role), _MATCHES_NOTHING, 0.0) for role in FIXED_ROLES),

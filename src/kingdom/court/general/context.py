@@ -8,19 +8,22 @@ import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.mcp import McpConfigFiles
 from kingdom.base.files import encode_json, read_json, read_object, write_atomic
 from kingdom.court.batch_writer import BatchWriter
+from kingdom.court.config import load_system
 from kingdom.court.errors import InvalidId
-from kingdom.court.general.errors import TaskHeld, TaskRefused
+from kingdom.court.general.errors import RepositoryUnknown, TaskHeld, TaskRefused
 from kingdom.court.general.posting import PendingReplies
-from kingdom.court.general.workspace import Workspace, allows_local, configured_url, repository_url
+from kingdom.court.general.workspace import Workspace, allows_local, configured_url, is_repository_name, repository_url
 from kingdom.court.home import check_name, named_path
 from kingdom.court.models import FOLLOW_UP_FIELD, RESUME_TYPE, Task, repository_of, subject_of
 from kingdom.court.pull_requests import GITHUB_EVENTS, PULL_REQUEST_EVENTS, OpenedPullRequest, is_about_work
+from kingdom.court.repositories import known_repositories, named_repository, only_repository
+from kingdom.court.request_threads import is_request
 from kingdom.gitops.errors import GitError, RemoteUnavailable
 from kingdom.journal import JournalError
 from kingdom.journal.catalog import general_actor
@@ -40,6 +43,18 @@ if TYPE_CHECKING:
     from kingdom.journal import EventData
 
 _MAX_HISTORY_TASKS: Final = 1000
+ASKED_REPOSITORY: Final = "asked_repository"
+"""The field of a result whose question is in which repository to work."""
+_WHICH_REPOSITORY: Final[Mapping[str, Mapping[str, str]]] = {
+    "en": {
+        "unknown": "Which repository is this about? Name it as owner/name, or by its address.",
+        "denied": "I cannot read the repository {repo}. Which one is this about?",
+    },
+    "ko": {
+        "unknown": "어느 저장소에 대한 요청인가요? owner/name 또는 주소로 알려 주세요.",
+        "denied": "{repo} 저장소를 읽을 수 없습니다. 어느 저장소에 대한 요청인가요?",
+    },
+}
 _MAX_NUMBER: Final = 2**31  # of an issue or pull request
 _ASIDE_SECONDS: Final = 3.0  # for what is done aside, when the general stops
 Sleep = Callable[[float], Awaitable[None]]
@@ -90,9 +105,12 @@ def load_task_history(home: Home, task: Task) -> TaskHistory:
         before = result.get("original_task_id")
     if task.type == RESUME_TYPE and not former:
         raise TaskRefused("the payload of a resume task needs original_task_id, the task to resume")
-    follow_up = follow_up_of(task)
-    if follow_up is not None and follow_up.work_id not in former:  # results are kept for some days only
-        former.append(follow_up.work_id)
+    follow_up = (task.model_extra or {}).get(FOLLOW_UP_FIELD)  # a pull request or a thread
+    named = follow_up if isinstance(follow_up, dict) else {}
+    work_id, worked_on = named.get("work_id"), named.get("repo")
+    if isinstance(work_id, str) and work_id not in former:  # results are kept for some days only
+        former.append(work_id)
+    repo = repo or (worked_on if isinstance(worked_on, str) else None)
     return TaskHistory(task.id, tuple(former), repo, kind)
 
 
@@ -115,13 +133,18 @@ class TaskContext:
     task: Task
     history: TaskHistory
     event: Mapping[str, Any] | None = None  # None for a schedule, and for an event that retention has removed
+    answered_repo: str | None = None  # the repository that a person named when asked for it
+    usual_repo: str | None = None  # for a request that names none
 
     @property
     def repo(self) -> Any:
         """The repository that the task, its history or its event names. It is not validated."""
-        if named := (self.task.model_extra or {}).get("repo") or self.history.repo:
-            return named
-        return (None if self.event is None else self.event.get("repo")) or repository_of(self.task.payload)
+        named, before = (self.task.model_extra or {}).get("repo"), self.history.repo
+        first, second = (before, named) if self.task.type == RESUME_TYPE else (named, before)
+        if found := self.answered_repo or first or second:
+            return found
+        of_event = None if self.event is None else self.event.get("repo")
+        return of_event or repository_of(self.task.payload) or self.usual_repo
 
     @property
     def follow_up(self) -> OpenedPullRequest | None:
@@ -154,7 +177,17 @@ async def load_task_context(home: Home, bus: EventBus, task: Task) -> TaskContex
     if not isinstance(event, dict) or event.get("id") != task.event_id:  # a resume, or a task made by hand
         record = await bus.find(task.event_id)
         event = None if record is None else record.envelope.payload
-    return TaskContext(task, history, event if isinstance(event, dict) else None)
+    found = TaskContext(task, history, event if isinstance(event, dict) else None)
+    return await asyncio.to_thread(_with_repository, home, found) if is_request(found.type) else found
+
+
+def _with_repository(home: Home, task_context: TaskContext) -> TaskContext:
+    """Return a request with the repository that a person named when asked for it, and the court's only one."""
+    task, answered = task_context.task, None
+    if task.type == RESUME_TYPE and read_object(home.result(str(task.continues))).get(ASKED_REPOSITORY):
+        text = str(task.payload.get("answer") or "")
+        answered = named_repository(text, known_repositories(home), load_system(home).repos.base_url, any_owner=True)
+    return replace(task_context, answered_repo=answered, usual_repo=only_repository(home))
 
 
 # ── progress ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -342,11 +375,20 @@ def repository_url_of(context: GeneralContext, task_context: TaskContext) -> str
         return None
     url = repository_url(task_context.repo, context.base_url) if task_context.repo else context.default_url
     if url is None and context.manifest.needs_repo:
+        if is_request(task_context.type):
+            raise ask_repository(context)
         raise TaskRefused(
             f"{context.name} needs a repository, and the event names none: put owner/name into `repo` of the event or "
             "of its payload, or set default_repo in the manifest"
         )
     return url
+
+
+def ask_repository(context: GeneralContext, denied: str | None = None) -> RepositoryUnknown:
+    """Return the error that asks a person for a repository. ``denied`` is one that the court cannot read."""
+    words = _WHICH_REPOSITORY[context.system.locale]
+    text = words["unknown"] if denied is None else words["denied"].format(repo=denied)
+    return RepositoryUnknown(text, [repo for repo in known_repositories(context.home) if is_repository_name(repo)])
 
 
 async def pull_request_of(

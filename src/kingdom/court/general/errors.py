@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kingdom.court.errors import CourtError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kingdom.court.pull_requests import OpenedPullRequest
 
 
@@ -37,8 +39,32 @@ class TaskNotNeeded(CourtError):
     code = "TASK_NOT_NEEDED"
 
     def __init__(
-        self, status: Literal["failed", "skipped"], reason: str, *, counts: OpenedPullRequest | None = None
+        self,
+        status: Literal["failed", "skipped", "needs_human"],
+        reason: str,
+        *,
+        counts: OpenedPullRequest | None = None,
     ) -> None:
         super().__init__(reason)
         self.status = status
         self.counts = counts
+
+
+class RepositoryUnknown(TaskNotNeeded):
+    """A person has to say in which repository to work, before there is anything to do for a soldier."""
+
+    def __init__(self, question: str, choices: Sequence[str]) -> None:
+        super().__init__("needs_human", question)
+        self.choices = list(choices)
+
+    def document(self) -> dict[str, Any]:
+        """Return the question, as a soldier would report it."""
+        return {"status": "needs_human", "question": {"text": str(self), "choices": self.choices}}
+
+
+class RepositoryDenied(TaskHeld):
+    """The court has no access to a repository: a token is missing or has expired."""
+
+
+class RepositoryMissing(TaskNotReady):
+    """There is no repository of that name, or the token does not show it."""

@@ -32,6 +32,7 @@ from kingdom.court.pull_requests import (
     opened_by,
     post_mark,
 )
+from kingdom.court.request_threads import is_request
 from kingdom.gitops.commits import log
 from kingdom.gitops.errors import GitError, LandingRefused
 from kingdom.gitops.landing import contains, free_branch, push_branch, remote_branch
@@ -241,11 +242,12 @@ def _keep_reply(
 
 def _texts(task_context: TaskContext, general: str, summary: str, cost_usd: float | None) -> TaskTexts:
     task, kind = task_context.task, task_context.type
+    named = not is_request(kind)  # the words of a request are no title
     return TaskTexts(
         task.id,
         general,
-        task_context.subject,
-        task.payload,
+        task_context.subject if named else None,
+        task.payload if named else {},
         summary,
         cost_usd,
         kind if isinstance(kind, str) else None,

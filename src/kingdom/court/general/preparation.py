@@ -18,8 +18,8 @@ from kingdom.agents.untrusted import clean_tree
 from kingdom.base.files import read_object, write_json
 from kingdom.base.times import epoch_seconds
 from kingdom.court.errors import InvalidId
-from kingdom.court.general.context import has_ended, latest_session, pull_request_of, repository_url_of
-from kingdom.court.general.errors import TaskNotNeeded, TaskRefused
+from kingdom.court.general.context import ask_repository, has_ended, latest_session, pull_request_of, repository_url_of
+from kingdom.court.general.errors import RepositoryDenied, RepositoryMissing, TaskNotNeeded, TaskRefused
 from kingdom.court.general.prompts import (
     build_prompt,
     collect_prompt_data,
@@ -40,6 +40,8 @@ from kingdom.court.pull_requests import (
     is_about_work,
 )
 from kingdom.court.queues import EVENTS, TASKS
+from kingdom.court.repositories import known_repositories
+from kingdom.court.request_threads import is_request
 from kingdom.court.trust.policy import permit_of
 from kingdom.court.trust.text_hash import text_hash_problem
 
@@ -231,7 +233,7 @@ def workflow_options(
         "template_file": str(context.package.workflow_path),
         "key": task_context.history.work_id,  # a resume continues the workflow of its first task
         "repository": None if url is None else {"name": _repository_name(task_context, url), "url": url},
-        "issue_key": task_context.subject,
+        "issue_key": None if is_request(task_context.type) else task_context.subject,
         "variables": _variables(task_context),
         "engines": {name: section.model_dump(mode="json") for name, section in context.system.engines.items()},
         "sandbox": context.system.sandbox.model_dump(mode="json"),
@@ -293,7 +295,8 @@ async def prepare_run(context: GeneralContext, task_context: TaskContext, progre
     home, manifest, history = context.home, context.manifest, task_context.history
     url = repository_url_of(context, task_context)
     resumed = task_context.task.type == RESUME_TYPE  # it goes on with what its first task saw
-    place = await context.workspace.prepare(history.work_id, url, fetch=not resumed)
+    begun = resumed and context.workspace.find(history.work_id) is not None
+    place = await _prepare_place(context, task_context, url, fetch=not begun)
     pull = await pull_request_of(context, task_context, place, fetch=not resumed)
     head = pull.head if pull is not None else ""
     _check_needed(task_context, task_context.follow_up, head)
@@ -326,6 +329,22 @@ async def prepare_run(context: GeneralContext, task_context: TaskContext, progre
     build = partial(build_prompt, read_template(path), data, manifest.prompt_max_bytes, str(path))
     prompt = build() if len(repr(data)) <= _MAX_INLINE_RENDER_CHARS else await asyncio.to_thread(build)
     return PreparedRun(place, prompt, session_id, permit=permit)
+
+
+async def _prepare_place(
+    context: GeneralContext, task_context: TaskContext, url: str | None, *, fetch: bool
+) -> Workplace:
+    try:
+        return await context.workspace.prepare(task_context.history.work_id, url, fetch=fetch)
+    except (RepositoryDenied, RepositoryMissing):
+        named = task_context.repo
+        if not is_request(task_context.type) or not named or _is_known(context, str(named)):
+            raise
+        raise ask_repository(context, str(named)) from None
+
+
+def _is_known(context: GeneralContext, repo: str) -> bool:
+    return repo.lower() in (known.lower() for known in known_repositories(context.home))
 
 
 def _check_needed(task_context: TaskContext, opened: OpenedPullRequest | None, head: str) -> None:

@@ -13,18 +13,20 @@ from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
 
+from kingdom.agents.port import Outcome
 from kingdom.agents.untrusted import clean, clean_line, cut_middle
 from kingdom.base.files import encode_json, read_json
 from kingdom.court.activity import append_task_log, missing_entries, recent_entries
 from kingdom.court.days import day_of
 from kingdom.court.general.comments import comments_of
-from kingdom.court.general.context import load_task_history
+from kingdom.court.general.context import ASKED_REPOSITORY, load_task_history
 from kingdom.court.general.errors import TaskRefused
 from kingdom.court.general.landing import opened_for
 from kingdom.court.general.preparation import remove_handovers, session_file
 from kingdom.court.general.prompts import add_to_memory
 from kingdom.court.general.workspace import TASK_FILE
 from kingdom.court.models import Question, Result
+from kingdom.court.request_threads import is_request
 from kingdom.gitops import GitError
 from kingdom.journal.catalog import TaskCancelled, TaskCompleted, TaskFailed, TaskNeedsHuman, TaskStarted
 
@@ -32,9 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from kingdom.agents.port import Outcome
     from kingdom.agents.port import Status as RunStatus
     from kingdom.court.general.context import GeneralContext, TaskContext, TaskProgress
+    from kingdom.court.general.errors import RepositoryUnknown
     from kingdom.court.home import Home
     from kingdom.court.models import EvidenceCheck, ResultStatus, Task
     from kingdom.journal import EventData
@@ -65,6 +67,11 @@ class ResultBuilder:
     def failure(self, error: str) -> Result:
         """Build the result of a task that could not be done."""
         return self._build("failed", error)
+
+    def asks_repository(self, error: RepositoryUnknown) -> Result:
+        """Build the result of a task that waits for a repository. One that its request names cannot be used."""
+        asking = replace(self, outcome=Outcome("needs_human", error.document()))
+        return asking._build("needs_human", None).model_copy(update={"repo": None, ASKED_REPOSITORY: True})
 
     def cancelled(self, reason: str) -> Result:
         """Build the result of a task that a person cancelled."""
@@ -114,6 +121,8 @@ class ResultBuilder:
         }
         if (before := task.continues) is not None:
             more["original_task_id"] = before
+        if is_request(self.task_context.type):
+            more["work_id"] = self.task_context.history.work_id  # what is said next in the thread goes on with it
         if self.progress.follow_up_ended:
             more["follow_up_ended"] = True  # landed later, it is not a follow-up either
         if landed := self._landed_by_workflow():

@@ -8,9 +8,9 @@
        └── new soldier, later ────────┴─ failed, timeout; after the last retry ──────→ TaskFinished
        └── new soldier, at once ──────── it died together with our former process
 
-The progress file names the soldier before it starts, and its outcome before the next one starts. A run that is
-interrupted anywhere therefore continues in the next process, which takes over the running soldier or starts a new one.
-A task run neither stores the result nor settles the task: the general does (:mod:`.general`).
+The progress file names the soldier before it starts, and its outcome before the next one starts. So the next process
+continues a run that is interrupted anywhere: it takes over the running soldier or starts a new one. A task run neither
+stores the result nor settles the task: the general does (:mod:`.general`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kingdom.court.general.context import (
     pull_request_of,
     without_follow_up,
 )
-from kingdom.court.general.errors import TaskHeld, TaskNotNeeded, TaskNotReady, TaskRefused
+from kingdom.court.general.errors import RepositoryUnknown, TaskHeld, TaskNotNeeded, TaskNotReady, TaskRefused
 from kingdom.court.general.evidence import ClaimedSuccess, check_evidence, evidence_error
 from kingdom.court.general.landing import LandedTask, OutageWait, land_result, landed_fields
 from kingdom.court.general.preparation import (
@@ -282,9 +282,9 @@ class TaskRun:
             await self._wait_or_halt(waiting)
             if self._halt is not None and not waiting.done():
                 await running.stop(self._halt_reason())
-            outcome = await waiting
+            await waiting
             self._context.mcp.remove(running.run_id)
-            return outcome
+            return waiting.result()
         finally:
             waiting.cancel()
 
@@ -296,13 +296,12 @@ class TaskRun:
             return None
         checks: list[EvidenceCheck] = []
         status, error = outcome.status, outcome.error
-        if status != "rate_limited":
-            progress.held = progress.held_code = progress.held_until = None
-            progress.holds = 0
         if status == "rate_limited":
             progress.soldier = None
             progress.charge(outcome)
             return await self._park(progress, outcome.resets_at, error or "the engine's limit is reached")
+        progress.held = progress.held_code = progress.held_until = None
+        progress.holds = 0
         if status == "success" and outcome.result is not None and outcome.result.get(REPORTED) is False:
             status, error = "failed", _no_result_error(outcome)
         if status == "success":
@@ -316,12 +315,13 @@ class TaskRun:
         reason = error or f"the soldier ended as {status} and gave no reason"
         progress.errors.append(cut_middle(clean(reason), _MAX_ERROR_BYTES))
         await self._save_outcome(progress, outcome)
-        pause = backoff(progress.retries - 1, *_BACKOFF_SECONDS)
-        await self._unless_halted(self._context.deps.sleep(pause))
+        await self._unless_halted(self._context.deps.sleep(backoff(progress.retries - 1, *_BACKOFF_SECONDS)))
         return None
 
     async def _end_without_soldier(self, reason: TaskNotNeeded) -> Result:
         """Return the result of a task that needs no soldier."""
+        if isinstance(reason, RepositoryUnknown):
+            return self._result_builder().asks_repository(reason)
         text, opened = str(reason), reason.counts
         document = {"status": reason.status, "summary": text if reason.status == "skipped" else "", "error": text}
         result = self._result_builder(Outcome(reason.status, document)).of(reason.status, text, [])

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.untrusted import clean_line
 from kingdom.base.files import write_atomic, write_json
-from kingdom.court.general.errors import TaskHeld, TaskNotReady, TaskRefused
+from kingdom.court.general.errors import RepositoryDenied, RepositoryMissing, TaskHeld, TaskNotReady, TaskRefused
 from kingdom.court.home import named_path
 from kingdom.gitops import (
     Clones,
@@ -62,6 +62,11 @@ log = logging.getLogger("kingdom.court")
 
 
 # ── repositories and pull requests ────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_repository_name(text: str) -> bool:
+    """Whether a text is ``owner/name``."""
+    return _is_name(text) is not None
 
 
 def repository_url(repo: Any, base_url: str) -> str:
@@ -189,8 +194,10 @@ class Workspace:
             if is_outage(error):
                 raise TaskHeld(f"the repository {url} cannot be reached now: {error}") from error
             if isinstance(error, RemoteFailed) and error.reason in _ACCESS_REASONS:
-                raise TaskHeld(f"the court has no access to the repository {url}: {error}") from error
-            raise TaskNotReady(f"the repository {url} could not be fetched: {error}") from error
+                raise RepositoryDenied(f"the court has no access to the repository {url}: {error}") from error
+            missing = isinstance(error, RemoteFailed) and error.reason == "missing"
+            not_ready = RepositoryMissing if missing else TaskNotReady
+            raise not_ready(f"the repository {url} could not be fetched: {error}") from error
         except GitError as error:
             raise TaskRefused(f"a worktree of {url} could not be created: {error}") from error
         _write_exclude_file(clone.repo / "info")

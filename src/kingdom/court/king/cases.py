@@ -16,6 +16,7 @@ from kingdom.base.text import one_line, storable
 from kingdom.base.times import utc_datetime
 from kingdom.court.days import local_minute
 from kingdom.court.models import Message, timestamp
+from kingdom.court.request_threads import is_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,6 +53,7 @@ class Case:
     title: str  # one short line for people
     thread: str  # its first task; messages about the case are grouped by this id
     subject: str | None = None
+    topic: str | None = None  # what was first asked for: the subject, or that for which the pull request was opened
     scheduled: bool = False
     events: list[str] = field(default_factory=list)  # dispatched for it
     former: list[str] = field(default_factory=list)  # its tasks before this one
@@ -222,6 +224,7 @@ class MessageDraft:
 def title_of(cause: Mapping[str, Any], subject: str | None) -> str:
     """Return a short line about an event: its subject and title, or its type."""
     payload = cause.get("payload")
+    subject = None if is_request(cause.get("type")) else subject  # nobody knows a thread by its name
     given = (payload.get(name) for name in _TITLE_FIELDS) if isinstance(payload, dict) else ()
     title = next((line for text in given if isinstance(text, str) and (line := one_line(text))), "")
     named = " ".join(part for part in (one_line(subject or ""), title) if part)
@@ -303,4 +306,6 @@ class MessageComposer:
         context = {"task_id": case.task, "event_id": case.root, "general": case.general, "type": case.type}
         if case.thread != case.task:
             context["original_task_id"] = case.thread
+        if case.topic is not None:
+            context["topic"] = case.topic
         return context

@@ -21,7 +21,7 @@ from kingdom.court.king.admission import NotAdmitted
 from kingdom.court.king.cases import Case, title_of
 from kingdom.court.king.results import failed_result, king_result, read_result, resume_case
 from kingdom.court.models import DETECTED_BY, EVENT_FIELDS, Event, Task, comment_text, subject_of
-from kingdom.court.pull_requests import is_about_work
+from kingdom.court.pull_requests import is_about_work, topic_of
 from kingdom.court.questions import asked_later
 from kingdom.court.queues import TASKS, parse_document
 from kingdom.journal.catalog import EventDispatched
@@ -36,7 +36,17 @@ if TYPE_CHECKING:
 
 EventAction = Callable[["Delivery"], Awaitable[None]]
 _CLAIM_SECONDS: Final = 60.0
-_JOINED_FIELDS: Final = ("action", "actor", "comment", "review_state", "line_comments", "check", "head_sha")
+_JOINED_FIELDS: Final = (
+    "action",
+    "actor",
+    "comment",
+    "review_state",
+    "line_comments",
+    "check",
+    "head_sha",
+    "text",
+    "user",
+)
 _MAX_JOINED_BYTES: Final = 8_000  # of each text
 _MAX_JOINED_LINES: Final = 20
 
@@ -146,6 +156,7 @@ async def decide_retry(state: KingState, pending: PendingEvent) -> tuple[EventAc
             title=title_of(document, subject),
             thread=task_id,
             subject=subject,
+            topic=topic_of(document, subject),
             events=[delivery.event_id],
         )
         state.open_case(new, state.same_task(document, task_id, delivery.event_id))
@@ -297,6 +308,7 @@ def dispatch_event(state: KingState, delivery: Delivery, chosen: AdmittedEvent) 
         title=title_of(document, subject),
         thread=chosen.task_id,
         subject=chosen.pending.led_to or subject,
+        topic=chosen.pending.topic,
         events=[event.id, *(str(one["id"]) for one in joined)],
     )
     further = {"further": [_joined_payload(one) for one in joined]} if joined else {}

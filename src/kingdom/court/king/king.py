@@ -180,8 +180,7 @@ class King:
         self._reload_generals(now)
         more = await collect_results(state)
         await collect_landings(self._services, state)
-        for opened in state.plan.opened:  # before events about it are read
-            state.pull_requests.record(opened)
+        state.record_work()  # before events about it are read
         self._pending.attach({one.opened_for for one in state.plan.opened if one.opened_for}, self._routing)
         waits = [check_deadlines(state, now)]
         if full_check:
@@ -388,7 +387,7 @@ class King:
         messages = [draft.message(one, channel, now) for draft, one in zip(plan.drafts, ids, strict=True)]
         entry = plan.entry(messages)
         self._wal.append(entry)
-        await self._save_log(*(path for opened in plan.opened for path in state.pull_requests.files(opened)))
+        await self._save_log(*state.work_files())
         self._claimed = []
         lost = await self._applier.apply(Commands(entry, plan.tasks, messages, plan.events))
         if lost:  # a king on a machine that was cut off may have recalled them: do so, too, and apply the entry again

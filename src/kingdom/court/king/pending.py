@@ -20,6 +20,7 @@ from kingdom.court.packages.manifest import EventSubscription
 from kingdom.court.patterns import NOBODY_SUBSCRIBES, matches_any, type_matches
 from kingdom.court.pull_requests import CHECK_FAILED, PULL_REQUEST_ENDS, is_about_work, pull_request_of
 from kingdom.court.queues import parse_document
+from kingdom.court.request_threads import is_request
 from kingdom.court.trust.policy import People, Person, author_of, people_of
 
 if TYPE_CHECKING:
@@ -192,7 +193,8 @@ class PendingEvent:
     subject: str | None = None
     pull_request: str | None = None  # its address, unless it has ended before
     opened_by: str | None = None  # the general that opened the pull request
-    led_to: str | None = None  # the subject of the pull request that was opened for this issue or ticket
+    led_to: str | None = None  # the subject of the pull request that was opened for this issue, ticket or thread
+    opened_for: str | None = None  # the subject of what the pull request was opened for
     command: str | None = None  # answer, cancel or retry: a person's command to the king
     task: str | None = None  # the task that the command is about
     note: str = ""  # what the person who cancels a task says to those who asked for it
@@ -208,6 +210,11 @@ class PendingEvent:
     def works_on(self) -> str | None:
         """The subject that no other task may work on at the same time."""
         return self.led_to or self.subject
+
+    @property
+    def topic(self) -> str | None:
+        """The subject of what was first asked for."""
+        return self.opened_for or self.subject
 
 
 @dataclass(slots=True)
@@ -292,11 +299,19 @@ class PendingEvents:
         """Return an event with the pull request that a task opened, if it is about that or about its issue."""
         if pending.subject is not None and is_about_work(pending.type):
             opened = self._pull_requests.find_for(pending.subject)
+            if (
+                opened is not None
+                and is_request(pending.type)
+                and (pending.repo or opened.repo or "").lower() != opened.repo
+            ):
+                opened = None  # it names another repository
             if opened is not None:
                 pending = replace(pending, pull_request=opened.url, led_to=opened.subject)
         else:
             opened = self._pull_requests.find(pending.pull_request)
-        return pending if opened is None else replace(pending, opened_by=opened.general)
+        if opened is None:
+            return pending
+        return replace(pending, opened_by=opened.general, opened_for=opened.opened_for)
 
     def _put(self, pending: PendingEvent) -> None:
         self._events[pending.id] = pending

@@ -17,6 +17,7 @@ from kingdom.court.king.cases import Case, PendingQuestion, title_of
 from kingdom.court.king.write_ahead_log import LogContents
 from kingdom.court.machines.exchange import reported_result
 from kingdom.court.models import DETECTED_BY, EVENT_FIELDS, Event, Question, Result, Task, subject_of
+from kingdom.court.pull_requests import topic_of
 from kingdom.court.queues import MAX_DOCUMENT_BYTES, TASKS, all_documents
 from kingdom.journal.catalog import EventDispatched, TaskResumed
 
@@ -317,6 +318,7 @@ def _rebuild_case(state: KingState, root: str, held: dict[str, Delivery], tasks:
         title=title_of(document, subject),
         thread=first.id,
         subject=subject,
+        topic=topic_of(last.document(), subject),
         events=[
             root,
             *dict.fromkeys(task.event_id for task in tasks if task.event_id in held and task.event_id != root),

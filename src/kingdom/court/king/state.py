@@ -17,6 +17,7 @@ from kingdom.court.models import FOLLOW_UP_FIELD, Task
 from kingdom.court.packages.installed import Generals
 from kingdom.court.pull_requests import PULL_REQUEST_ENDS, OpenedPullRequest, OpenedPullRequests, opened_by
 from kingdom.court.queues import EVENTS, TASKS, IdSequences
+from kingdom.court.request_threads import RequestThread, RequestThreads, is_request
 from kingdom.court.trust.policy import PERMIT_FIELD, TrustPolicy, people_of, permit_of
 from kingdom.journal.catalog import (
     EventDiscarded,
@@ -29,6 +30,7 @@ from kingdom.journal.catalog import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from kingdom.court.config import SystemConfig
     from kingdom.court.king.admission import Gate
@@ -56,6 +58,7 @@ class TickPlan:
     cancels: dict[str, tuple[str, str, str | None]] = field(default_factory=dict)  # tasks to end: general, request
     landed: dict[str, dict[str, Any] | None] = field(default_factory=dict)  # results of notes; None: a useless note
     opened: list[OpenedPullRequest] = field(default_factory=list)  # by tasks that ended
+    threads: list[RequestThread] = field(default_factory=list)  # of requests whose tasks ended
     joined: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)  # events for the task of another
     journal: list[tuple[EventData, str]] = field(default_factory=list)  # with their actors
 
@@ -110,6 +113,7 @@ class KingState:
         self.task_ids = TaskIdPool(self.sequences)
         self.composer = MessageComposer(config)
         self.pull_requests = OpenedPullRequests(services.home)
+        self.threads = RequestThreads(services.home)
         self.admission = Admission(services.home, config, self.cases, self.task_ids, gates)
 
     def open_case(self, case: Case, task: Task) -> None:
@@ -149,6 +153,9 @@ class KingState:
         named = {**(result.model_extra or {}), "task_id": result.task_id}
         for opened in opened_by(named, case.general):
             self.plan.opened.append(opened.after(case.type, self.pull_requests.find(opened.url)))
+        if is_request(case.type) and case.topic is not None:
+            thread = RequestThread.of_result(case.topic, case.general, named)
+            self.plan.threads += [] if thread is None else [thread]
         outcome = None if result.status in ("success", "skipped") else "failed"
         outcome = "cancelled" if result.status == "cancelled" else outcome
         if isinstance(note := named.get(NOTE_FIELD), str) and outcome == "cancelled":
@@ -167,23 +174,39 @@ class KingState:
         for task_id in seen:
             self.plan.cancels[task_id] = case.general, result.error or "", note
 
+    def record_work(self) -> None:
+        """Record the work of tasks that ended, for events that go on with it. May be repeated."""
+        for opened in self.plan.opened:
+            self.pull_requests.record(opened)
+        for thread in self.plan.threads:
+            self.threads.record(thread)
+
+    def work_files(self) -> list[Path]:
+        """Return the files that :meth:`record_work` writes."""
+        opened = [path for one in self.plan.opened for path in self.pull_requests.files(one)]
+        return [*opened, *(self.threads.file(one) for one in self.plan.threads)]
+
     def notify(self, case: Case) -> str:
         """Return which messages people get about a case: ``all``, ``result`` or ``silent``."""
         general = self.generals.by_name.get(case.general)
         return "all" if general is None else general.manifest.notify
 
     def follow_up(self, event: PendingEvent, general: str) -> dict[str, Any]:
-        """Return the field of a task for a general about a pull request that it opened, or the issue for which it did.
+        """Return the field of a task for a general about a pull request that it opened, or what it opened it for.
 
-        Empty for all others. A general that runs workflows finds the one that opened it by itself.
+        Or about a thread in which it worked. Empty for all others. A general that runs workflows finds its pull
+        requests by itself.
         """
         package = self.generals.by_name.get(general)
-        if event.opened_by != general or event.type in PULL_REQUEST_ENDS:
+        if package is None or package.manifest.mode == "workflow" or event.type in PULL_REQUEST_ENDS:
             return {}
-        if package is None or package.manifest.mode == "workflow":
+        opened = self.pull_requests.find(event.pull_request) if event.opened_by == general else None
+        thread = self.threads.find(event.subject) if is_request(event.type) and event.subject is not None else None
+        if opened is not None and (thread is None or thread.work_id == opened.work_id):
+            return {FOLLOW_UP_FIELD: opened.document()}
+        if thread is None or thread.general != general or not thread.is_about(event.repo):
             return {}
-        opened = self.pull_requests.find(event.pull_request)
-        return {} if opened is None else {FOLLOW_UP_FIELD: opened.document()}
+        return {FOLLOW_UP_FIELD: thread.document()}
 
     def denial_reason(self, event: Mapping[str, Any], name: str) -> str | None:
         """Say why a general may not be given an event; None when it may."""

@@ -42,6 +42,7 @@ _WIDENING_OPTIONS: Final = ("allowed_tools", "args")  # engine options that may 
 _MAX_CACHED_DECISIONS: Final = 10_000
 _MAX_NAME_CHARS: Final = 200
 _SLACK_SOURCE: Final = "slack"
+_RULE: Final = "rule"
 
 
 # ── who an event is from ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -215,6 +216,8 @@ class TrustDecision:
     """``trust.yaml`` is invalid: wait until a person fixes it."""
     generals: tuple[str, ...] | None = None
     """Patterns of the generals that may be used. None: all."""
+    by_rule: bool = False
+    """Whether a rule of ``trust.yaml`` refuses it, not that nothing names its people."""
 
     @property
     def refused(self) -> bool:
@@ -265,7 +268,8 @@ class TrustPolicy:
             return TrustDecision(None, f"config/{TRUST_FILE} cannot be used: {self.problem}", waits=True)
         name, why = self._tier_of(people.cause)
         if name == REFUSE:
-            return TrustDecision(None, f"{people.cause} is refused (config/{TRUST_FILE}: {why})")
+            by_rule = why.startswith(_RULE)
+            return TrustDecision(None, f"{people.cause} is refused (config/{TRUST_FILE}: {why})", by_rule=by_rule)
         permit = self._permit(name, people.cause)
         for author in people.authors:
             permit = permit.restricted_by(self._permit(self._tier_of(author)[0], author))
@@ -277,7 +281,7 @@ class TrustPolicy:
         for number, rule in enumerate(self._rules, 1):
             if _rule_applies(rule, person):
                 written = number <= len(self.config.rules)
-                return rule.tier, f"rule {number}" if written else "slack.users of envoy.yaml does not name them"
+                return rule.tier, f"{_RULE} {number}" if written else "slack.users of envoy.yaml does not name them"
         return self.config.everybody_else, "no rule names them"
 
     def _permit(self, name: str, person: Person) -> Permit:

@@ -8,10 +8,11 @@ from kingdom.court.envoy.config import BOT_SCOPES, OPTIONAL_SCOPES
 from kingdom.court.envoy.port import TryLater
 from kingdom.court.envoy.slack.api import SlackApi, SlackError, SlackRefused
 from kingdom.court.envoy.slack.context import find_channel
+from kingdom.court.request_threads import SHIPPED_GENERAL
 from kingdom.court.sentinel.checks import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kingdom.court.config import SystemConfig
     from kingdom.court.envoy.config import SlackSection, SlackTokens
@@ -20,9 +21,13 @@ _APPS_URL: Final = "https://api.slack.com/apps"
 
 
 async def check_slack(
-    config: SlackSection, system: SystemConfig, tokens: SlackTokens, clock: Callable[[], float]
+    config: SlackSection,
+    system: SystemConfig,
+    tokens: SlackTokens,
+    clock: Callable[[], float],
+    untaken: Sequence[str] = (),
 ) -> list[Finding]:
-    """Try what the envoy does, without posting anything."""
+    """Try what the envoy does, without posting anything. ``untaken`` are types of events that no general takes."""
     kinds = _check_token_prefixes(config, tokens)
     if kinds:
         return kinds
@@ -33,6 +38,7 @@ async def check_slack(
             findings.append(await _check_socket(api, config))
             findings.append(await _check_channel(api, config.channel or system.channel))
             findings += await _check_users(api, config)
+            findings += _check_requests(untaken)
     except (SlackError, TryLater) as error:
         return [Finding("error", str(error), f"check the address {config.api_url} and this machine's network")]
     finally:
@@ -96,6 +102,13 @@ async def _check_channel(api: SlackApi, name: str) -> Finding:
     if not (info.get("is_member") or info.get("is_im")):
         return Finding("error", f"the app is not in {name}", "invite it there: /invite @kingdom")
     return Finding("ok", f"messages go to {name} ({channel}), where the app is a member")
+
+
+def _check_requests(untaken: Sequence[str]) -> list[Finding]:
+    if not untaken:
+        return []
+    text = f"no general takes {' and '.join(untaken)}: who asks for something in Slack is told that nobody does it"
+    return [Finding("warning", text, f"kingdom general install {SHIPPED_GENERAL}")]
 
 
 async def _check_users(api: SlackApi, config: SlackSection) -> list[Finding]:

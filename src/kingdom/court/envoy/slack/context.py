@@ -12,11 +12,13 @@ from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 from kingdom.base.files import ChangeDetector, read_object, sync_directory, write_atomic, write_json
+from kingdom.base.text import one_line
 from kingdom.court.envoy.port import TryLater
 from kingdom.court.envoy.slack.api import BotIdentity, SlackApi, SlackError, SlackRefused
 from kingdom.court.envoy.slack.posts import closed_question
 from kingdom.court.home import check_name
 from kingdom.court.loop import remove_stale_temporaries
+from kingdom.court.request_threads import SlackThread
 from kingdom.court.trust.policy import People, Person, TrustFile
 
 if TYPE_CHECKING:
@@ -27,13 +29,17 @@ if TYPE_CHECKING:
     from kingdom.court.envoy.config import SlackSection, SlackTokens
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
+    from kingdom.court.trust.policy import TrustDecision
 
 
 Entry = dict[str, Any]
 _LATE_ANSWER_SECONDS: Final = 60.0  # so soon after an answer, others may not have noticed that the question is closed
 _POST_TTL_SECONDS: Final = 30 * 86400.0  # a failed message may be requeued within this time
+_THREAD_TTL_SECONDS: Final = 30 * 86400.0  # what is older does not go on in its thread
 _CHANNEL_ID: Final = re.compile(r"[CGD][A-Z0-9]{2,30}\Z")
 _USER_ID: Final = re.compile(r"@?([UW][A-Z0-9]{2,30})\Z")
+_NAME_TTL_SECONDS: Final = 7 * 86400.0  # people rarely change their name
+_NAME_RETRY_SECONDS: Final = 600.0
 _BURST_POSTS: Final = 3.0  # Slack allows short bursts above its limit
 REACTION_SEEN: Final = "eyes"
 REACTION_DONE: Final = "white_check_mark"
@@ -98,6 +104,34 @@ class ThreadStore:
         """By event: the post of a person that became the event (channel, ts), until the event is completed."""
         self.strangers = EntryFile(folder / "strangers.json", durable=False)
         """By user who may not use the court: when they were last told so."""
+        self.requests = EntryFile(folder / "requests.json", durable=False)
+        """By subject of a thread: the users who have asked for something in it, and when the last of them did."""
+        self.topics = EntryFile(folder / "topics.json", durable=False)
+        """By what people asked for, such as an issue: the thread in which its tasks were reported, and when last."""
+
+    def note_request(self, thread: SlackThread, user: str, now: float) -> None:
+        """Remember who has asked for something in a thread."""
+        users = (self.requests.get(thread.subject) or {}).get("users") or []
+        _put_recent(self.requests, thread.subject, {"users": list(dict.fromkeys([*users, user])), "at": now})
+
+    def has_asked(self, thread: SlackThread, user: str) -> bool:
+        """Return whether a user has asked for something in a thread."""
+        return user in ((self.requests.get(thread.subject) or {}).get("users") or [])
+
+    def note_topic(self, topic: str, thread: SlackThread, now: float) -> None:
+        """Remember the thread of a topic: the first one stays."""
+        known = self.topic_thread(topic, now)
+        if known in (None, thread):
+            _put_recent(self.topics, topic, {"channel": thread.channel, "thread_ts": thread.ts, "at": now})
+
+    def topic_thread(self, topic: str, now: float) -> SlackThread | None:
+        """Return the thread of a topic: that of a request itself, or the one in which its tasks were reported."""
+        if (own := SlackThread.of_subject(topic)) is not None:
+            return own
+        entry = self.topics.get(topic)
+        if entry is None or now - float(entry.get("at") or 0.0) > _THREAD_TTL_SECONDS:
+            return None
+        return SlackThread(str(entry.get("channel")), str(entry.get("thread_ts")))
 
     def asked_in(self, channel: str, thread_ts: str) -> str | None:
         """Return the task that has an open question in a thread."""
@@ -118,6 +152,13 @@ class ThreadStore:
             if (one.get("channel"), one.get("thread_ts")) == (channel, thread_ts) and one.get("answered_ts"):
                 return float(ts) - float(one["answered_ts"]) < _LATE_ANSWER_SECONDS
         return False
+
+
+def _put_recent(file: EntryFile, key: str, entry: Entry) -> None:
+    """Put an entry with a time ``at``, and forget those whose time is long past."""
+    oldest = entry["at"] - _THREAD_TTL_SECONDS
+    file.remove([one for one, found in file.all().items() if float(found.get("at") or 0.0) < oldest])
+    file.put(key, entry)
 
 
 @dataclass(slots=True)
@@ -234,6 +275,34 @@ async def find_channel(api: SlackApi, name: str) -> str:
     raise ChannelNotFound(f"the app cannot see a channel {name}: invite the app, or configure the channel's id")
 
 
+class UserDirectory:
+    """The names of Slack users, for people to read; stored in ``state/envoy/users.json``."""
+
+    def __init__(self, api: SlackApi, home: Home, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._clock = clock
+        self._known = EntryFile(home.role("envoy") / "users.json", durable=False)
+        self._not_before = 0.0  # Slack was asked in vain: the scope is missing, or it is away
+
+    async def name(self, user: str) -> str | None:
+        """Return the name of a user, or None when it cannot be found."""
+        now, entry = self._clock(), self._known.get(user) or {}
+        fresh = 0 <= now - float(entry.get("at") or 0.0) < _NAME_TTL_SECONDS
+        if not fresh and now >= self._not_before:
+            try:
+                found = (await self._api.call("users.info", user=user)).get("user") or {}
+            except (SlackError, TryLater) as error:
+                self._not_before = now + _NAME_RETRY_SECONDS
+                log.info("the names of Slack users are not known: %s", error)
+            else:
+                profile = found.get("profile") or {}
+                name = profile.get("display_name") or found.get("real_name") or found.get("name")
+                entry = {"name": one_line(str(name or user)), "at": now}
+                self._known.put(user, entry)
+        name = entry.get("name")
+        return name if isinstance(name, str) and name != user else None
+
+
 class ChannelRateLimiter:
     """Limits the rate of posts with a token bucket for each channel."""
 
@@ -321,18 +390,20 @@ class SlackContext:
         self.config = config
         self.trust = TrustFile(services.home, config.users)
         self.locale = system.locale
+        self.base_url = system.repos.base_url
         self.zone = ZoneInfo(system.timezone)
         self.threads = ThreadStore(services.home)
         self.posts = PostStore(services.home)
         self.api = SlackApi(tokens, config.api_url, services.clock, api_seconds)
         self.identity = BotIdentity(self.api)
         self.channels = ChannelDirectory(self.api, services.home, config.channel or system.channel)
+        self.users = UserDirectory(self.api, services.home, services.clock)
         self.rate_limiter = ChannelRateLimiter(config.posts_per_second, services.clock)
         self.best_effort = BestEffortCalls(self.api, services.clock, reactions=config.reactions)
 
-    def allows(self, user: str, channel: str) -> bool:
-        """Return whether a user may give tasks and answer questions."""
-        return self.trust.load().judge(People(Person("slack", user, channel=channel))).permit is not None
+    def judge(self, user: str, channel: str) -> TrustDecision:
+        """Decide whether a user may give tasks and answer questions."""
+        return self.trust.load().judge(People(Person("slack", user, channel=channel)))
 
     async def close_question(self, task_id: str, outcome: str) -> None:
         """Close a question: show its outcome, remove its buttons, and expect no answer any more."""

@@ -17,9 +17,12 @@ from kingdom.court.envoy.slack.api import SlackError, SocketModeReceiver
 from kingdom.court.envoy.slack.context import REACTION_SEEN
 from kingdom.court.envoy.slack.payloads import ButtonPress, PostedMessage, bot_user_id, parse_envelope
 from kingdom.court.envoy.slack.posts import answered_text
-from kingdom.court.envoy.slack.text import own_text, to_plain_text
+from kingdom.court.envoy.slack.text import mentioned_users, own_text, to_plain_text
 from kingdom.court.errors import InvalidDocument
 from kingdom.court.loop import remove_stale_temporaries
+from kingdom.court.models import USER_NAME_FIELD
+from kingdom.court.repositories import known_repositories, named_repository
+from kingdom.court.request_threads import DIRECT_MESSAGE, MENTION, SlackThread
 from kingdom.court.trust.text_hash import add_text_hash
 from kingdom.journal.catalog import EventDetected, MessageHumanResponse
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
     from kingdom.court.envoy.slack.context import SlackContext
     from kingdom.court.home import Home
+    from kingdom.court.trust.policy import TrustDecision
 
 
 SEEN_TTL_SECONDS: Final = 86400.0  # Slack has been seen to deliver again after several minutes
@@ -175,15 +179,17 @@ class SlackListener(ReplyListener):
 
     async def _posted(self, posted: PostedMessage, bot: str) -> bool:
         """Process a post, and return whether it was meant for us."""
-        context, text = self._context, to_plain_text(posted.text, bot)[:_MAX_TEXT_CHARS]
-        asked = None
+        context, asked = self._context, None
         if posted.thread_ts is not None and posted.thread_ts != posted.ts:
             asked = context.threads.asked_in(posted.channel, posted.thread_ts)
-        if asked is None and not posted.direct and not posted.mention:
+        others = mentioned_users(posted.text, bot)
+        if asked is None and not posted.direct and not posted.mention and (others or not self._goes_on(posted)):
             return False
-        if not self._allowed(posted.user, posted.channel):
-            self._turn_away(posted)
+        if not (decision := self._judge(posted.user, posted.channel)).permit:
+            self._turn_away(posted, decision)
             return True
+        names = {user: name for user in others if (name := await context.users.name(user)) is not None}
+        text = to_plain_text(posted.text, bot, names)[:_MAX_TEXT_CHARS]
         if asked is not None:
             if text:
                 await self._answer(asked, text, posted.user, posted.ts, posted.names)
@@ -194,18 +200,28 @@ class SlackListener(ReplyListener):
         await self._request(posted, text)
         return True
 
+    def _goes_on(self, posted: PostedMessage) -> bool:
+        """Whether a post follows a request of its author in the same thread: then it needs no mention."""
+        if posted.thread_ts is None or not posted.text.strip():
+            return False
+        return self._context.threads.has_asked(SlackThread(posted.channel, posted.thread_ts), posted.user)
+
     async def _request(self, posted: PostedMessage, text: str) -> None:
-        """Emit an event for a mention or a direct message."""
-        context = self._context
+        """Emit an event for a mention, a direct message, or what goes on with one."""
+        context, thread = self._context, SlackThread(posted.channel, posted.thread_ts or posted.ts)
         event_id = f"evt-slack-{posted.channel}-{posted.ts}"
+        known = await asyncio.to_thread(known_repositories, context.services.home)
         document = {
             "id": event_id,
-            "type": "slack.dm.received" if posted.direct else "slack.mention.received",
+            "type": DIRECT_MESSAGE if posted.direct else MENTION,
             "source": "slack",
+            "repo": named_repository(text, known, context.base_url),
             "payload": {
                 "title": one_line(text),
                 "text": text,
+                "subject": thread.subject,
                 "user": posted.user,
+                **await self._named(posted.user),
                 "team": posted.team,
                 "channel": posted.channel,
                 "ts": posted.ts,
@@ -215,13 +231,14 @@ class SlackListener(ReplyListener):
         context.threads.received.put(
             event_id, {"channel": posted.channel, "ts": posted.ts, "thread_ts": posted.thread_ts, "user": posted.user}
         )
+        context.threads.note_request(thread, posted.user, context.services.clock())
         self._events += await self._inject(document)
         context.best_effort.set_reaction(posted.channel, posted.ts, REACTION_SEEN)
 
     async def _pressed(self, pressed: ButtonPress) -> bool:
         """Process a press of a button."""
         context = self._context
-        if not self._allowed(pressed.user, pressed.channel):
+        if not self._judge(pressed.user, pressed.channel).permit:
             self._send_ephemeral(pressed, "stranger")
             return True
         entry = context.threads.awaiting.get(pressed.task_id)
@@ -244,7 +261,8 @@ class SlackListener(ReplyListener):
     async def _emit_answer(self, task_id: str, entry: dict[str, Any]) -> None:
         context, answer, thread_ts = self._context, entry["answer"], str(entry.get("thread_ts"))
         event_id = f"evt-slack-response-{task_id}-{answer['ts'].partition('.')[0]}"
-        payload = {"task_id": task_id, "text": answer["text"], "user": answer["user"], "channel": entry.get("channel")}
+        said = {"text": answer["text"], "user": answer["user"], **await self._named(answer["user"])}
+        payload = {"task_id": task_id, **said, "channel": entry.get("channel")}
         self._answers += await self._inject(
             {"id": event_id, "type": "slack.human_response", "source": "slack", "payload": payload, "priority": "high"}
         )
@@ -252,6 +270,11 @@ class SlackListener(ReplyListener):
         context.threads.answered_in(str(entry.get("channel")), thread_ts, answer["ts"])
         self._inbox.remember(answer["names"])
         await context.close_question(task_id, answered_text(answer["user"], answer["text"], context.locale))
+
+    async def _named(self, user: str) -> dict[str, str]:
+        """Return the field of a payload with the name of a user, if it is known. It is for people to read."""
+        name = await self._context.users.name(user)
+        return {} if name is None else {USER_NAME_FIELD: name}
 
     async def _inject(self, document: dict[str, Any]) -> bool:
         services, document = self._context.services, storable(document)
@@ -273,17 +296,14 @@ class SlackListener(ReplyListener):
                 log.error("received messages wait: config/trust.yaml is invalid: %s", problem)
         return problem is None
 
-    def _allowed(self, user: str, channel: str) -> bool:
-        if self._context.allows(user, channel):
-            return True
-        self._refused += 1
-        log.warning(
-            "ignored Slack user %s: neither slack.users in config/envoy.yaml nor config/trust.yaml allows them",
-            user,
-        )
-        return False
+    def _judge(self, user: str, channel: str) -> TrustDecision:
+        decision = self._context.judge(user, channel)
+        if decision.permit is None:
+            self._refused += 1
+            log.warning("ignored Slack user %s: %s", user, decision.reason)
+        return decision
 
-    def _turn_away(self, posted: PostedMessage) -> None:
+    def _turn_away(self, posted: PostedMessage, decision: TrustDecision) -> None:
         """Tell somebody who may not use the court so, in the thread, once in a day."""
         context, now = self._context, self._context.services.clock()
         told = context.threads.strangers.all()
@@ -293,7 +313,7 @@ class SlackListener(ReplyListener):
         old = [user for user, entry in told.items() if now - float(entry.get("at") or 0) >= _STRANGER_SECONDS]
         context.threads.strangers.remove(old)
         context.threads.strangers.put(posted.user, {"at": now})
-        text = own_text(context.locale, "unlisted", user=posted.user)
+        text = own_text(context.locale, "refused" if decision.by_rule else "unlisted", user=posted.user)
         thread = posted.thread_ts or posted.ts
         context.best_effort.add("chat.postMessage", channel=posted.channel, thread_ts=thread, text=text)
 

@@ -152,6 +152,11 @@ def thread_task_id(message: Message) -> str | None:
     return _context_text(message, "original_task_id") or task_id_of(message)
 
 
+def topic_of(message: Message) -> str | None:
+    """Return what the tasks of a message were first asked for, such as an issue."""
+    return _context_text(message, "topic")
+
+
 def choices_of(message: Message) -> list[str]:
     choices = message.context.get("choices")
     return [str(one) for one in choices] if isinstance(choices, list) else []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.activity import recent_entries
 from kingdom.court.envoy.port import MessageSender, TryLater
 from kingdom.court.envoy.slack.api import SlackRateLimited, SlackRefused
 from kingdom.court.envoy.slack.context import REACTION_DONE, REACTION_FAILED, REACTION_SEEN, SlackPost
+from kingdom.court.envoy.slack.locator import ThreadLocator
 from kingdom.court.envoy.slack.posts import (
     MAX_UPDATE_CHARS,
     choices_of,
@@ -20,12 +20,14 @@ from kingdom.court.envoy.slack.posts import (
     task_id_of,
     text_blocks,
     thread_task_id,
+    topic_of,
 )
 from kingdom.court.envoy.slack.text import escape, own_text, truncate
-from kingdom.court.errors import InvalidId
 from kingdom.court.models import timestamp
+from kingdom.court.patterns import NOBODY_SUBSCRIBES
 from kingdom.court.questions import answers_in
 from kingdom.court.queues import MESSAGES, command_events, is_answered
+from kingdom.court.request_threads import SlackThread
 from kingdom.journal.catalog import EventDiscarded
 
 if TYPE_CHECKING:
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from kingdom.court.models import Message
 
 
-_SLACK_EVENT_ID: Final = re.compile(r"evt-slack-([CDG][A-Z0-9]+)-(\d+\.\d+)\Z")
 _CLEAN_INTERVAL_SECONDS: Final = 60.0
 _MAX_PEEKED_MESSAGES: Final = 1000
 _MAX_EVENTS_PER_RUN: Final = 50  # each takes two reads of a folder
@@ -50,74 +51,6 @@ _STATUS_REACTIONS: Final = {
 }
 _CLOCK_SKEW_SECONDS: Final = 3600.0  # our clock and Slack's may differ by this much
 _DELETED_ERRORS: Final = ("thread_not_found", "message_not_found", "cant_update_message", "edit_window_closed")
-
-
-class OriginPost(NamedTuple):
-    """The post of a person that became an event."""
-
-    channel: str
-    ts: str
-    thread_ts: str  # where to reply: the thread of the post, or a new one below it
-
-
-class ThreadLocator:
-    """Finds the channel and thread of a message."""
-
-    def __init__(self, context: SlackContext) -> None:
-        self._context = context
-
-    async def locate(self, message: Message) -> tuple[str, str | None]:
-        """Return the channel of a message and the thread in it; None if it is a post of its own.
-
-        A request made in Slack is answered in the thread of that request.
-        """
-        channel, thread_ts = await self._thread(message)
-        if message.type == "human_input_request" and thread_ts is not None:
-            asked = self._context.threads.asked_in(channel, thread_ts)
-            if asked not in (None, task_id_of(message)):
-                return channel, None  # a reply in that thread would be ambiguous, so use a new one
-        return channel, thread_ts
-
-    async def status_post(self, message: Message) -> tuple[str, str] | None:
-        """Return the post whose reactions show the progress of the message's task."""
-        origin = await self._origin(message)
-        if origin is not None:
-            return origin.channel, origin.ts
-        mapping = self._mapping(message)
-        return None if mapping is None else (mapping["channel"], mapping["thread_ts"])
-
-    async def _thread(self, message: Message) -> tuple[str, str | None]:
-        mapping = self._mapping(message)
-        if message.type != "report":
-            if mapping is not None:
-                return mapping["channel"], mapping["thread_ts"]
-            if (origin := await self._origin(message)) is not None:
-                return origin.channel, origin.thread_ts
-            if (former := self._former(message)) is not None:
-                return former.channel, former.thread_ts or former.ts
-        return await self._context.channels.resolve(message.channel), None
-
-    def _former(self, message: Message) -> SlackPost | None:
-        """Return the post of the message that this one follows, although the thread was closed."""
-        named = message.context.get("follows")
-        try:
-            return self._context.posts.read(named) if isinstance(named, str) else None
-        except InvalidId:
-            return None
-
-    def _mapping(self, message: Message) -> dict[str, str] | None:
-        thread = thread_task_id(message)
-        return None if thread is None else self._context.threads.mappings.get(thread)
-
-    async def _origin(self, message: Message) -> OriginPost | None:
-        event_id = message.context.get("event_id")
-        found = _SLACK_EVENT_ID.match(event_id) if isinstance(event_id, str) else None
-        if found is None:
-            return None
-        record = await self._context.services.bus.find(found[0])
-        payload = record.envelope.payload.get("payload") if record is not None else None
-        thread = payload.get("thread_ts") if isinstance(payload, dict) else None
-        return OriginPost(found[1], found[2], thread if isinstance(thread, str) and thread else found[2])
 
 
 class UpdateCoalescer:
@@ -210,20 +143,22 @@ class StaleStateCleaner:
         self._last = some[-1] if some else ""
         return some
 
-    def _discarded_events(self) -> dict[str, str]:
-        """Return recently discarded events with their types."""
+    def _discarded_events(self) -> dict[str, tuple[str, str]]:
+        """Return recently discarded events with their types, and why."""
         services = self._context.services
         lines = recent_entries(services.home.journal, services.clock(), [EventDiscarded.spec.name])
         found = [line.fields for line in lines]
-        return {str(fields.get("event_id")): str(fields.get("event_type")) for fields in found}
+        return {str(one.get("event_id")): (str(one.get("event_type")), str(one.get("reason"))) for one in found}
 
-    def _show_end(self, entry: dict[str, Any], outcome: str | None, discarded: str | None) -> None:
+    def _show_end(self, entry: dict[str, Any], outcome: str | None, discarded: tuple[str, str] | None) -> None:
         context, place = self._context, (entry["channel"], entry["ts"])
         if discarded is None:
             context.best_effort.set_reaction(*place, _STATUS_REACTIONS.get(str(outcome), REACTION_DONE))
             return
         context.best_effort.add("reactions.remove", channel=place[0], timestamp=place[1], name=REACTION_SEEN)
-        text = own_text(context.locale, "nobody", type=discarded)
+        event_type, reason = discarded
+        unheard = reason == NOBODY_SUBSCRIBES
+        text = own_text(context.locale, "nobody" if unheard else "discarded", type=event_type, reason=escape(reason))
         context.best_effort.send_ephemeral(place[0], entry["user"], text, entry.get("thread_ts"))
 
 
@@ -275,6 +210,7 @@ class SlackSender(MessageSender):
             post = await self._plan_post(message)
         elif post.ts is None:
             post.ts = await self._find(post, message.id)
+        message = await self._locator.in_place(message, post.thread_ts)
         first, *others = post_parts(message, self._context.locale)
         sent = post.ts is None or bool(post.edits)
         if sent:
@@ -385,6 +321,7 @@ class SlackSender(MessageSender):
             self._updates.remember(message, None)
             if not post.edits:
                 context.threads.mappings.remove([thread_task_id(message) or ""])
+                context.threads.topics.remove([topic_of(message) or ""])
 
     async def _find(self, post: SlackPost, message_id: str) -> str | None:
         """Search for a post that may have been sent; return its ts, or None."""
@@ -419,15 +356,18 @@ class SlackSender(MessageSender):
             context.threads.mappings.remove([thread])
 
     def _store_state(self, message: Message, post: SlackPost) -> None:
-        threads, task, thread = self._context.threads, task_id_of(message), thread_task_id(message)
+        context, task, thread = self._context, task_id_of(message), thread_task_id(message)
+        threads = context.threads
         event_id = message.context.get("event_id")
         entry = {"channel": post.channel, "thread_ts": post.thread_ts or post.ts}
         made = {"event_id": event_id, "msg_id": message.id, "created_at": timestamp(post.at)}
+        if (topic := topic_of(message)) is not None and message.type != "report":
+            threads.note_topic(topic, SlackThread(post.channel, post.thread_ts or str(post.ts)), context.clock())
         if message.type == "thread_start" and thread:
-            threads.mappings.put(thread, {**entry, **made})
+            threads.mappings.put(thread, {**entry, **made, "post_ts": post.ts})
         elif message.type == "human_input_request" and task and not post.answered:
             asked = {"choices": choices_of(message), "deadline": message.context.get("deadline")}
-            text = post_text(message, self._context.locale)
+            text = post_text(message, context.locale)
             threads.awaiting.put(task, {**entry, "message_ts": post.ts, **asked, **made, "text": text})
         if message.type != "thread_start":
             self._updates.remember(message, post if is_progress(message) else None)
