@@ -95,9 +95,14 @@ def test_a_general_for_which_nothing_is_watched(home: Home) -> None:
 
 def test_slack_without_anybody_who_is_heard(home: Home) -> None:
     tokens = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1"}
-    assert [check.level for check in found(home, **tokens)["envoy.yaml"]] == ["ok", "warning"]
+
+    def warnings() -> list[str]:
+        return [check.message for check in found(home, **tokens)["envoy.yaml"] if check.level == "warning"]
+
+    (taken,) = (one for one in warnings() if one.startswith("no general takes"))
+    assert sorted(warnings()) == sorted([taken, "no Slack user is allowed"])
     write(home, "trust.yaml", "rules: [{source: slack, users: [U1], tier: trusted}]\n")
-    assert [check.level for check in found(home, **tokens)["envoy.yaml"]] == ["ok"]
+    assert warnings() == [taken]
 
 
 def test_one_mistake_is_told_once(home: Home) -> None:
