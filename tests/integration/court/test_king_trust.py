@@ -77,9 +77,13 @@ async def test_who_is_refused_is_told_in_the_journal_the_trace_and_the_status(re
     assert realm.tasks() == []
     assert [realm.where(one) for one in (pest, visitor, jira, unheard)] == [("completed", "completed")] * 4
     reasons = {data["event_id"]: data["reason"] for kind, data in realm.journal() if kind == "event.discarded"}
-    assert reasons[pest] == "github user pest is refused (config/trust.yaml: rule 2)"
+    line = '- {source: github, users: ["pest"], repos: ["acme/shop"], tier: visitor}'
+    refused = "github user pest is refused (config/trust.yaml: rule 2)"
+    assert reasons[pest] == f"{refused}; to allow it, add above rule 2 {line}"
     assert reasons[visitor].endswith("is of the tier 'visitor' (config/trust.yaml), which may not use gen-pr")
-    assert reasons[jira] == "jira user a1 is refused (config/trust.yaml: no rule names them)"
+    assert reasons[jira].startswith(
+        "jira user a1 is refused (config/trust.yaml: no rule names them); to allow it, add "
+    )
     services = Services(realm.home, realm.bus, Journal(realm.home.journal, realm.clock), realm.clock)
     assert any(reasons[pest] in line.what for line in await read_history(services, pest))
     told = {problem.what: problem.why for problem in read_overview_without_queues(realm.home, realm.clock()).problems}

@@ -194,6 +194,31 @@ def test_a_refusal_says_who_and_why() -> None:
     assert reason == "jira user a1 is refused (config/trust.yaml: no rule names them)"
 
 
+@pytest.mark.parametrize(
+    ("people", "place"),
+    [
+        (somebody("pest"), 2),
+        (somebody("dependabot[bot]", repo="other/repo"), 6),
+        (People(Person("jira", "712020:\N{PILE OF POO}'\"}")), 6),
+    ],
+)
+def test_the_line_that_a_refusal_names_lets_them_in_with_the_least_that_a_tier_may(people: People, place: int) -> None:
+    refusal = trust().judge(people).refusal
+    where, _, line = refusal.partition("; to allow it, add ")[2].partition(" - ")
+    assert where == (f"above rule {place + 1}" if place < 6 else "below rules:")
+    rules = yaml.safe_load(RULES)
+    rules["rules"].insert(place, yaml.safe_load(line))
+    permit = TrustPolicy(TrustConfig.model_validate(rules)).judge(people).permit
+    assert permit is not None
+    assert (permit.tier, permit.profile) == ("visitor", "read")
+
+
+@pytest.mark.parametrize("people", [People(Person("jira")), People(Person("slack", "U9"))])
+def test_a_refusal_of_nobody_known_or_in_slack_names_no_line(people: People) -> None:
+    decision = trust(slack_users=["U1"]).judge(people)
+    assert decision.refusal == decision.reason != ""
+
+
 def test_without_rules_everybody_is_trusted_and_a_rule_for_all_does_not_lock_the_owner_out() -> None:
     assert trust("{}").judge(somebody("anybody")).permit == Permit("trusted", "github user anybody")
     closed = trust("rules: [{tier: refuse}]")

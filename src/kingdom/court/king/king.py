@@ -310,7 +310,7 @@ class King:
             raise NotAdmitted(decision.reason)
         if decision.refused:  # of what no general takes, nobody needs to know who may not ask for it
             unheard = pending.command is None and self._routing.why_not(pending.routed) == NOBODY_SUBSCRIBES
-            return discard_event(state, pending, NOBODY_SUBSCRIBES if unheard else decision.reason), None
+            return discard_event(state, pending, NOBODY_SUBSCRIBES if unheard else decision.refusal), None
         if pending.command == "answer":
             return await decide_answer(state, pending)
         if pending.command == "retry":

@@ -11,6 +11,7 @@ the colleague's tools.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
@@ -218,6 +219,13 @@ class TrustDecision:
     """Patterns of the generals that may be used. None: all."""
     by_rule: bool = False
     """Whether a rule of ``trust.yaml`` refuses it, not that nothing names its people."""
+    remedy: str = ""
+    """What to write into ``trust.yaml`` to allow it, for those who may."""
+
+    @property
+    def refusal(self) -> str:
+        """Why it is refused and how that is changed, for the journal: who asked is told nothing."""
+        return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
     @property
     def refused(self) -> bool:
@@ -268,8 +276,8 @@ class TrustPolicy:
             return TrustDecision(None, f"config/{TRUST_FILE} cannot be used: {self.problem}", waits=True)
         name, why = self._tier_of(people.cause)
         if name == REFUSE:
-            by_rule = why.startswith(_RULE)
-            return TrustDecision(None, f"{people.cause} is refused (config/{TRUST_FILE}: {why})", by_rule=by_rule)
+            reason, by_rule = f"{people.cause} is refused (config/{TRUST_FILE}: {why})", why.startswith(_RULE)
+            return TrustDecision(None, reason, by_rule=by_rule, remedy=self._remedy(people.cause, why))
         permit = self._permit(name, people.cause)
         for author in people.authors:
             permit = permit.restricted_by(self._permit(self._tier_of(author)[0], author))
@@ -283,6 +291,17 @@ class TrustPolicy:
                 written = number <= len(self.config.rules)
                 return rule.tier, f"{_RULE} {number}" if written else "slack.users of envoy.yaml does not name them"
         return self.config.everybody_else, "no rule names them"
+
+    def _remedy(self, person: Person, why: str) -> str:
+        """Return the rule that would put a refused person into the tier that may do the least."""
+        if not person.user or not person.source or person.source == _SLACK_SOURCE:  # envoy.yaml decides about Slack
+            return ""
+        tiers = self.config.tiers
+        tier = min(tiers, key=lambda name: PROFILES.index(tiers[name].profile), default=TRUSTED)
+        conditions = [f"source: {person.source}", f"users: [{_quoted(person.user)}]"]
+        conditions += [f"repos: [{_quoted(person.repo)}]"] if person.repo else []
+        place = f"above {why}" if why.startswith(_RULE) else "below rules:"
+        return f"to allow it, add {place} - {{{', '.join(conditions)}, tier: {tier}}}"
 
     def _permit(self, name: str, person: Person) -> Permit:
         if name == REFUSE:  # an author: somebody who is not refused wants their text read
@@ -313,6 +332,11 @@ class TrustFile:
                 if not self._was_valid:  # no valid policy to fall back to: allow nothing from outside
                     self._trust = TrustPolicy(TrustConfig(), slack_users=self._slack_users, problem=self.problem)
         return self._trust
+
+
+def _quoted(text: str) -> str:
+    """Return a text as YAML has it in double quotes."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _implied_rules(slack_users: Collection[str] | None) -> Sequence[TrustRule]:
