@@ -88,7 +88,8 @@ def _wait_for_end(home: Path | None, event_id: str, *, accepted: bool, json: boo
     elif known.status == "needs_human":
         output.say(f'{known.task_id} asks: {known.summary} (kingdom answer {known.task_id} "…")')
     elif known.discarded is not None:
-        output.say(f"no task: {known.discarded}{_nearest(known.known_types)}")
+        nearest = _nearest(known.known_types) if known.discarded == NOBODY_SUBSCRIBES else ""
+        output.say(f"no task: {known.discarded}{nearest}")
     else:
         output.say(f"{known.task_id or 'no task'}: {known.result or known.status}. {known.summary}".rstrip(". "))
     if known.known_types or known.discarded == NOBODY_SUBSCRIBES:
