@@ -23,6 +23,7 @@ from kingdom.court.general.preparation import new_soldier_id
 from kingdom.court.init_home import CannotInitHome, SharedQueues
 from kingdom.court.machines.capacity import machine_state
 from kingdom.court.machines.database import CourtDatabase
+from kingdom.court.machines.exchange import CANCEL
 from kingdom.court.machines.joining import join_court
 from kingdom.court.machines.listing import (
     clones_elsewhere,
@@ -94,6 +95,26 @@ async def test_a_cancelled_task_is_ended_on_the_machine_that_has_it(seat: Machin
     result = await eventually(lambda: seat.result(task_id))
     assert result["status"] == "cancelled"
     assert not soldier.alive
+    await eventually(lambda: _is_told_by(seat, builder, task_id))
+
+
+async def test_those_who_asked_are_told_by_the_machine_that_asked_them_a_question(
+    seat: Machine, builder: Machine
+) -> None:
+    builder.start("link", "gen-asks")
+    await seat.emit(1, "gen-asks")
+    (asked,) = await eventually(seat.tasks)
+    await eventually(lambda: seat.result(asked))
+    await eventually(lambda: asked in read_object(seat.home.heartbeat("king"))["asking"])
+    await cancel_task(seat.services, asked, "ada", "test", "Too dear.")
+    await eventually(lambda: _is_told_by(seat, builder, asked, "Too dear."))
+
+
+async def _is_told_by(seat: Machine, builder: Machine, task_id: str, note: str = "") -> bool:
+    """Whether a machine has carried out the order to tell those who asked for a task, and nothing is left of it."""
+    order = await seat.services.bus.find(f"{CANCEL}:{task_id}:builder")
+    left = [path for machine in (seat, builder) for path in machine.home.state.glob("*/cancel/task-*.json")]
+    return order is not None and order.status == "DONE" and order.envelope.payload["note"] == note and not left
 
 
 async def test_a_resumed_task_waits_for_the_machine_that_has_the_conversation(
