@@ -58,6 +58,7 @@ class FakeSlack:
         self.sockets: list[Socket] = []
         self.opened = 0  # connections there ever were
         self.acks: list[str] = []
+        self.out_of_order: Fault | None = None  # what goes wrong with every call of the bot
         self._faults: dict[str, deque[Fault]] = defaultdict(deque)
         self._numbers = itertools.count(1)
         self._tickets: set[str] = set()
@@ -198,6 +199,8 @@ class FakeSlack:
         if token != (APP_TOKEN if method.startswith("apps.") else BOT_TOKEN):
             return web.json_response({"ok": False, "error": "invalid_auth"})
         fault = self._faults[method].popleft() if self._faults[method] else Fault("none")
+        if self.out_of_order is not None and not method.startswith("apps."):
+            fault = self.out_of_order
         if fault.kind == "refuse":
             return web.json_response({"ok": False, "error": fault.error})
         if fault.kind == "limit":

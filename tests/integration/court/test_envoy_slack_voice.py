@@ -10,7 +10,7 @@ import pytest
 
 from kingdom.court.envoy.role import Envoy
 from tests.support.embassies import EVENT, TASK, Embassy
-from tests.support.fake_slack import ANN, BOT, CHANNEL, DIRECT
+from tests.support.fake_slack import ANN, BOT, CHANNEL, DIRECT, Fault
 
 
 @pytest.fixture
@@ -275,7 +275,7 @@ async def test_what_slack_refuses_is_tried_again_then_lies_in_failed_and_the_oth
 
 async def test_what_waits_for_its_next_try_holds_up_its_own_thread_only(embassy: Embassy) -> None:
     async with embassy.sent() as role:
-        embassy.slack.fail("chat.postMessage", "refuse", error="internal_error")
+        embassy.slack.fail("chat.postMessage", "refuse", error="invalid_arguments")
         await embassy.tell(1, "thread_start", "first")
         await embassy.tell(2, "thread_update", "second")
         await embassy.tell(3, "notification", "another task", task_id="task-20260207-002", event_id="evt-github-2")
@@ -296,6 +296,66 @@ async def test_while_slack_is_away_nothing_is_given_up(embassy: Embassy) -> None
     async with embassy.sent(attempts=1) as role:
         await look(embassy, role)
     assert embassy.slack.texts() == ["hello"]
+
+
+OUTAGES = [
+    ("refuse", "token_expired"),
+    ("refuse", "invalid_auth"),
+    ("refuse", "account_inactive"),
+    ("refuse", "internal_error"),
+    ("refuse", "service_unavailable"),
+    ("lost", ""),
+]
+
+
+@pytest.mark.parametrize(("kind", "error"), OUTAGES)
+async def test_an_outage_or_a_refused_token_holds_all_messages_and_they_are_posted_in_order(
+    embassy: Embassy, kind: str, error: str
+) -> None:
+    embassy.slack.out_of_order = Fault(kind, error)
+    async with embassy.sent(attempts=1) as role:
+        for number in (1, 2, 3):
+            context = {"task_id": f"task-20260207-{number:03d}", "event_id": f"evt-github-{number}"}
+            await embassy.tell(number, content=f"number {number}", **context)
+        await look(embassy, role, 60, seconds=60)
+        assert embassy.messages("failed") == []
+        assert (error or "no response") in role.report()["problem"]
+        tried = len(embassy.slack.called("chat.postMessage"))
+        assert tried <= 61, "one message at a time finds out whether it is over"
+        embassy.slack.out_of_order = None
+        await look(embassy, role, 3, seconds=60)
+        assert "problem" not in role.report()
+    assert embassy.slack.texts() == ["number 1", "number 2", "number 3"]
+
+
+async def test_what_slack_fails_at_while_it_takes_other_messages_waits_a_day_and_is_then_given_up(
+    embassy: Embassy,
+) -> None:
+    async with embassy.sent(attempts=2) as role:
+        embassy.slack.fail("chat.postMessage", "refuse", error="fatal_error")
+        await embassy.tell(1, content="poison")
+        other = {"task_id": "task-20260207-002", "event_id": "evt-github-2"}
+        await embassy.tell(2, content="another", **other)
+        await look(embassy, role)
+        assert embassy.slack.texts() == ["another"]
+        embassy.slack.fail("chat.postMessage", "refuse", times=1000, error="fatal_error")
+        await look(embassy, role, 280, seconds=300)
+        assert embassy.messages("failed") == []
+        await look(embassy, role, 20, seconds=300)
+    assert embassy.messages("failed") == ["msg-20260207-001"]
+
+
+async def test_a_token_that_opens_connections_does_not_end_the_pause_of_the_other(embassy: Embassy) -> None:
+    embassy.slack.fail("chat.postMessage", "refuse", error="token_expired")
+    async with embassy.sent() as role:
+        await embassy.tell(1)
+        await role.tick()
+        before = embassy.slack.opened
+        await embassy.slack.sockets[-1].response.close()
+        await embassy.slack.until(lambda: embassy.slack.opened > before)
+        await embassy.tell(2, task_id="task-20260207-002", event_id="evt-github-2")
+        await role.tick()
+        assert len(embassy.slack.called("chat.postMessage")) == 1
 
 
 async def test_a_report_is_noted_by_its_day(embassy: Embassy) -> None:

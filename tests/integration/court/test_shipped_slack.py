@@ -214,7 +214,7 @@ async def test_talk_among_others_in_the_thread_is_left_alone(court: SlackCourt) 
 
 
 async def test_a_general_that_a_person_may_not_use_says_so(court: SlackCourt, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kingdom.court.envoy.slack.sender._CLEAN_INTERVAL_SECONDS", 0.1)
+    monkeypatch.setattr("kingdom.court.envoy.slack.cleaner._CLEAN_INTERVAL_SECONDS", 0.1)
     tiers = {"visitor": {"generals": ["gen-pr"]}}
     rules = [{"source": "slack", "tier": "visitor"}]
     (court.home.config / "trust.yaml").write_text(yaml.safe_dump({"tiers": tiers, "rules": rules}))

@@ -4,6 +4,7 @@
 * :mod:`.payloads` parses what Slack sends; :mod:`.posts` builds what is posted, from Markdown (:mod:`.rich_text`).
 * :mod:`.context` is what sender and listener share, with the state files below ``state/envoy/``.
 * :mod:`.sender` posts messages, each once; :mod:`.listener` turns what people write into events.
+* :mod:`.cleaner` removes what is left of both.
 * :mod:`.checks` are the checks of ``kingdom connect slack``.
 """
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 
 SLACK_RETRY_POLICY: Final = RetryPolicy(base=2.0, cap=300.0, max_attempts=12)
-"""About half an hour: time to invite the app into a channel. While Slack is unreachable, no attempt is counted."""
+"""About half an hour: time to invite the app into a channel. No attempt is counted while Slack is unreachable or out of
+order, or refuses the token."""
 
 
 def open_slack(

@@ -31,11 +31,17 @@ _ERROR_ADVICE: Final = {
     "is_archived": "the channel is archived: set another one in config/envoy.yaml",
     "invalid_auth": "the token is not valid: check it with kingdom connect slack",
     "not_authed": "there is no token: check it with kingdom connect slack",
+    "token_expired": "the token has expired: install the app again and use the new token",
     "token_revoked": "the token was revoked: install the app again and use the new token",
     "account_inactive": "the app was removed from the workspace: install it again",
     "missing_scope": "the app lacks a scope: kingdom connect slack lists the scopes it needs",
     "not_allowed_token_type": "the token has the wrong kind: bot tokens begin with xoxb-, app-level tokens with xapp-",
 }
+_TOKEN_ERRORS: Final = frozenset(
+    {"invalid_auth", "not_authed", "token_revoked", "token_expired", "account_inactive", "org_login_required"}
+)
+# Slack's own failures. "It's possible some aspect of the operation succeeded before the error was raised."
+_SERVER_ERRORS: Final = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout"})
 _GET_METHODS: Final = (
     "conversations.history",
     "conversations.replies",
@@ -71,6 +77,11 @@ class SlackRefused(SlackError):
             advice = f"the app needs the scope {needed}: add it at api.slack.com and install the app again"
         super().__init__(f"Slack refuses {method}: {error}" + (f" ({advice})" if advice else ""))
 
+    @property
+    def of_token(self) -> bool:
+        """Whether the token is at fault, so that Slack would refuse any other call as well."""
+        return self.error in _TOKEN_ERRORS
+
 
 class SlackOutcomeUnknown(SlackError):
     """There was no response, or none that can be understood: the call may have been carried out or not."""
@@ -82,6 +93,10 @@ class SlackRateLimited(TryLater):
 
 class SlackUnreachable(TryLater):
     """Slack cannot be reached. Nothing was done."""
+
+
+class SlackHeld(TryLater):
+    """Slack is out of order or refuses our token: what is to be posted waits until that is over."""
 
 
 class SlackApi:
@@ -123,12 +138,15 @@ class SlackApi:
         except SlackApiError as error:
             raise _api_error(method, error) from None
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise self._unreachable(f"{type(error).__name__}: {error}") from None
+            raise SlackUnreachable(
+                self._back_off(), f"Slack cannot be reached: {type(error).__name__}: {error}"
+            ) from None
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise SlackOutcomeUnknown(
                 f"no response from Slack to {method}: {type(error).__name__} {error}".rstrip()
             ) from None
-        self._failures, self.down_until = 0, 0.0
+        if not method.startswith("apps."):  # another token: it says nothing of the one that posts
+            self._failures, self.down_until = 0, 0.0
         self.scopes = frozenset(filter(None, str(answer.headers.get("x-oauth-scopes", "")).replace(" ", "").split(",")))
         return dict(answer.data) if isinstance(answer.data, dict) else {}
 
@@ -158,11 +176,25 @@ class SlackApi:
             self._clients[token] = client
         return self._clients[token]
 
-    def _unreachable(self, why: str) -> SlackUnreachable:
+    async def is_up(self) -> bool:
+        """Ask Slack whether it works for our token."""
+        try:
+            await self.call("auth.test")
+        except (SlackError, SlackUnreachable):
+            return False
+        except SlackRateLimited:
+            pass
+        return True
+
+    def hold(self, why: str) -> SlackHeld:
+        """Note that nothing can be posted now; return the error to raise."""
+        return SlackHeld(self._back_off(), why)
+
+    def _back_off(self) -> float:
         after = backoff(self._failures, *_API_BACK_OFF_SECONDS)
         self._failures += 1
         self.down_until = self._clock() + after
-        return SlackUnreachable(after, f"Slack cannot be reached: {why}")
+        return after
 
 
 def _api_error(method: str, error: SlackApiError) -> Exception:
@@ -173,6 +205,8 @@ def _api_error(method: str, error: SlackApiError) -> Exception:
     code = str(answer.get("error") or "")
     if status == 429 or code in ("ratelimited", "rate_limited"):
         return SlackRateLimited(_retry_after(response), f"Slack asks to wait before the next {method}")
+    if code in _SERVER_ERRORS:
+        return SlackOutcomeUnknown(f"Slack answers {method} with {code}")
     if code:
         return SlackRefused(method, code, str(answer.get("needed") or ""))
     return SlackOutcomeUnknown(f"Slack answers {method} with status {status} and a body that makes no sense")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.court.activity import recent_entries
 from kingdom.court.envoy.port import MessageSender, TryLater
-from kingdom.court.envoy.slack.api import SlackRateLimited, SlackRefused
-from kingdom.court.envoy.slack.context import REACTION_DONE, REACTION_FAILED, REACTION_SEEN, SlackPost
+from kingdom.court.envoy.slack.api import SlackOutcomeUnknown, SlackRateLimited, SlackRefused
+from kingdom.court.envoy.slack.cleaner import STATUS_REACTIONS, StaleStateCleaner, question_outcome
+from kingdom.court.envoy.slack.context import REACTION_SEEN, SlackPost
 from kingdom.court.envoy.slack.locator import ThreadLocator
 from kingdom.court.envoy.slack.posts import (
     MAX_UPDATE_CHARS,
@@ -22,13 +22,8 @@ from kingdom.court.envoy.slack.posts import (
     thread_task_id,
     topic_of,
 )
-from kingdom.court.envoy.slack.text import escape, own_text, truncate
 from kingdom.court.models import timestamp
-from kingdom.court.patterns import NOBODY_SUBSCRIBES
-from kingdom.court.questions import answers_in
-from kingdom.court.queues import MESSAGES, command_events, is_answered
 from kingdom.court.request_threads import SlackThread
-from kingdom.journal.catalog import EventDiscarded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,18 +33,10 @@ if TYPE_CHECKING:
     from kingdom.court.models import Message
 
 
-_CLEAN_INTERVAL_SECONDS: Final = 60.0
-_MAX_PEEKED_MESSAGES: Final = 1000
-_MAX_EVENTS_PER_RUN: Final = 50  # each takes two reads of a folder
-_STATUS_REACTIONS: Final = {
-    "success": REACTION_DONE,
-    "skipped": REACTION_DONE,
-    "failed": REACTION_FAILED,
-    "timeout": REACTION_FAILED,
-    "killed": REACTION_FAILED,
-    "cancelled": REACTION_FAILED,
-}
 _CLOCK_SKEW_SECONDS: Final = 3600.0  # our clock and Slack's may differ by this much
+_MAX_PATIENCE_SECONDS: Final = 86400.0  # with Slack failing at one message; then its tries count
+_MIN_PAUSE_SECONDS: Final = 2.0
+_MAX_PAUSE_SECONDS: Final = 300.0
 _DELETED_ERRORS: Final = ("thread_not_found", "message_not_found", "cant_update_message", "edit_window_closed")
 
 
@@ -93,83 +80,6 @@ def is_progress(message: Message) -> bool:
     return message.type == "thread_update" and not message.context.get("status")
 
 
-class StaleStateCleaner:
-    """Removes threads, questions and requests whose event ended without a message. Runs once a minute."""
-
-    def __init__(self, context: SlackContext) -> None:
-        self._context = context
-        self._last_run = context.clock()
-        self._last = ""  # the last event that was checked
-
-    async def run(self) -> None:
-        context, now = self._context, self._context.clock()
-        if now - self._last_run < _CLEAN_INTERVAL_SECONDS:
-            return
-        self._last_run = now
-        context.posts.prune(now)
-        threads = context.threads
-        mappings, awaiting, received = threads.mappings.all(), threads.awaiting.all(), threads.received.all()
-        completed = await self._completed(
-            {str(one.get("event_id")) for one in (*mappings.values(), *awaiting.values())} | {*received}
-        )
-        for task_id, entry in awaiting.items():
-            if entry.get("event_id") in completed or await is_answered(context.services, task_id):
-                await context.close_question(task_id, await _outcome(context, task_id))
-        threads.mappings.remove([task for task, entry in mappings.items() if entry.get("event_id") in completed])
-        if ended := received.keys() & completed.keys():
-            discarded = self._discarded_events()
-            for event_id in ended:
-                self._show_end(received[event_id], completed[event_id], discarded.get(event_id))
-        threads.received.remove(completed)
-
-    async def _completed(self, event_ids: set[str]) -> dict[str, str | None]:
-        """Return the completed events for which no message is pending, with their outcomes."""
-        bus, found = self._context.services.bus, {}
-        for event_id in self._events_to_check(event_ids - {"None", ""}):
-            record = await bus.find(event_id)
-            if record is None or record.status in ("DONE", "DEAD"):
-                found[event_id] = None if record is None else record.outcome
-        if found:
-            for waiting in await bus.peek(MESSAGES, limit=_MAX_PEEKED_MESSAGES):
-                context = waiting.envelope.payload.get("context") or {}
-                found.pop(str(context.get("event_id")), None)
-        return found
-
-    def _events_to_check(self, event_ids: set[str]) -> list[str]:
-        """Return the events to check in this run. There is no hurry: important endings have a message."""
-        ordered = sorted(event_ids)
-        start = next((place for place, one in enumerate(ordered) if one > self._last), 0)
-        some = (ordered[start:] + ordered[:start])[:_MAX_EVENTS_PER_RUN]
-        self._last = some[-1] if some else ""
-        return some
-
-    def _discarded_events(self) -> dict[str, tuple[str, str]]:
-        """Return recently discarded events with their types, and why."""
-        services = self._context.services
-        lines = recent_entries(services.home.journal, services.clock(), [EventDiscarded.spec.name])
-        found = [line.fields for line in lines]
-        return {str(one.get("event_id")): (str(one.get("event_type")), str(one.get("reason"))) for one in found}
-
-    def _show_end(self, entry: dict[str, Any], outcome: str | None, discarded: tuple[str, str] | None) -> None:
-        context, place = self._context, (entry["channel"], entry["ts"])
-        if discarded is None:
-            context.best_effort.set_reaction(*place, _STATUS_REACTIONS.get(str(outcome), REACTION_DONE))
-            return
-        context.best_effort.add("reactions.remove", channel=place[0], timestamp=place[1], name=REACTION_SEEN)
-        event_type, reason = discarded
-        unheard = reason == NOBODY_SUBSCRIBES
-        text = own_text(context.locale, "nobody" if unheard else "discarded", type=event_type, reason=escape(reason))
-        context.best_effort.send_ephemeral(place[0], entry["user"], text, entry.get("thread_ts"))
-
-
-async def _outcome(context: SlackContext, task_id: str) -> str:
-    """Return what became of a question that was not answered in Slack."""
-    answer = answers_in(await command_events(context.services, task_id, "response")).get(task_id)
-    if answer is None or not answer.user:
-        return own_text(context.locale, "elsewhere")
-    return own_text(context.locale, "answered", user=escape(answer.user), text=truncate(escape(answer.text), 1000))
-
-
 class SlackSender(MessageSender):
     """Posts messages to Slack, each once.
 
@@ -203,7 +113,31 @@ class SlackSender(MessageSender):
         return post is not None and post.done
 
     async def send(self, message: Message) -> None:
-        """Post it, unless a former attempt did; then do the follow-up actions."""
+        """Post it, unless a former attempt did; then do the follow-up actions.
+
+        While Slack is out of order or refuses our token, all messages wait, and are posted in order when that is over.
+        """
+        api = self._context.api
+        try:
+            await self._send(message)
+        except SlackRefused as error:
+            if not error.of_token:
+                raise
+            raise api.hold(str(error)) from error
+        except SlackOutcomeUnknown as error:
+            if not await api.is_up():
+                raise api.hold(str(error)) from error
+            self._check_patience(message, error)
+            raise
+
+    def _check_patience(self, message: Message, error: SlackOutcomeUnknown) -> None:
+        """Raise :class:`TryLater` while Slack may be out of order in part, and not only for this message."""
+        post = self._context.posts.read(message.id)
+        age = _MAX_PATIENCE_SECONDS if post is None else self._context.clock() - post.at
+        if age < _MAX_PATIENCE_SECONDS:
+            raise TryLater(min(max(age, _MIN_PAUSE_SECONDS), _MAX_PAUSE_SECONDS), str(error)) from error
+
+    async def _send(self, message: Message) -> None:
         posts = self._context.posts
         post = posts.read(message.id)
         if post is None:
@@ -344,7 +278,7 @@ class SlackSender(MessageSender):
         context, task, thread = self._context, task_id_of(message), thread_task_id(message)
         self._store_state(message, post)
         place = await self._locator.status_post(message)
-        ending = _STATUS_REACTIONS.get(str(message.context.get("status")))
+        ending = STATUS_REACTIONS.get(str(message.context.get("status")))
         if place is not None and (ending or message.type == "thread_start"):
             context.best_effort.set_reaction(*place, ending or REACTION_SEEN)
         await context.best_effort.flush()
@@ -352,7 +286,7 @@ class SlackSender(MessageSender):
             context.threads.received.remove([str(message.context.get("event_id"))])
             for asked in {task or thread, thread} & context.threads.awaiting.all().keys():
                 # It was answered outside Slack, or cancelled: its buttons do nothing any more.
-                await context.close_question(asked, await _outcome(context, asked))
+                await context.close_question(asked, await question_outcome(context, asked))
             context.threads.mappings.remove([thread])
 
     def _store_state(self, message: Message, post: SlackPost) -> None:
