@@ -30,6 +30,7 @@ from kingdom.court.queues import (
     find_document,
     uses_files,
 )
+from kingdom.court.request_threads import SlackThread
 from kingdom.court.text_index import TextIndex, search_words
 
 if TYPE_CHECKING:
@@ -407,8 +408,10 @@ def _index_entry(stored: StoredDocument, inode: int) -> IndexEntry:
 
 
 def index_fields(document: dict[str, Any]) -> dict[str, str | None]:
-    """Return ``subject`` and ``title`` of a document, where it has them."""
-    return {"subject": subject_of(document), "title": _title(document)}
+    """Return ``subject`` and ``title`` of a document, where it has them. People know no Slack thread by its id."""
+    subject = subject_of(document)
+    shown = None if subject is None or SlackThread.of_subject(subject) is not None else subject
+    return {"subject": shown, "title": _title(document)}
 
 
 def describe_document(document: dict[str, Any]) -> str:

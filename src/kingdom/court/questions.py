@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.base.files import read_object
 from kingdom.base.times import epoch_seconds
 from kingdom.court.document_index import full_document, stub_document
-from kingdom.court.models import RESUME_TYPE
+from kingdom.court.models import RESUME_TYPE, USER_NAME_FIELD
 from kingdom.court.queues import EVENTS, TASKS, command_events, is_cancelled
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def answers_in(documents: Iterable[StoredDocument]) -> dict[str, Answer]:
         asked = payload.get("original_task_id" if resume else "task_id")
         if isinstance(asked, str) and (resume or asked not in found):
             said = payload.get("answer" if resume else "text")
-            at, user = str(document.get("created_at") or ""), str(payload.get("user") or "")
+            at = str(document.get("created_at") or "")
+            user = str(payload.get(USER_NAME_FIELD) or payload.get("user") or "")
             found[asked] = Answer(asked, str(said or ""), user, at, stored.id if resume else None)
     return found
 

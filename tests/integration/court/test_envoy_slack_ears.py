@@ -13,6 +13,8 @@ import pytest
 from kingdom.court.envoy.role import Envoy
 from kingdom.court.envoy.slack.listener import SlackInbox
 from kingdom.court.patterns import NOBODY_SUBSCRIBES
+from kingdom.court.questions import answers_in
+from kingdom.court.queues import all_documents
 from kingdom.court.trust.text_hash import text_hash
 from tests.support.embassies import TASK, Embassy
 from tests.support.fake_slack import ANN, BEN, BOT, CHANNEL, DIRECT, EVE, TEAM
@@ -389,3 +391,33 @@ async def test_while_nobody_can_say_who_may_be_heard_what_was_said_waits(embassy
         await role.tick()
     assert [one["payload"]["ts"] for one in embassy.events()] == [event["ts"]]
     assert embassy.inbox() == []
+
+
+# ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_people_are_named_as_people_know_them(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        for _ in range(2):
+            await hears(embassy, role, embassy.slack.envelope(embassy.slack.posted(f"<@{BOT}> ask <@{BEN}>")))
+        await embassy.tell(1, "human_input_request", "red or blue?")
+        await role.tick()
+        thread = embassy.state("awaiting-responses")[TASK]["thread_ts"]
+        await hears(embassy, role, embassy.slack.envelope(embassy.slack.posted("red", BEN, thread_ts=thread)))
+    answer, *asked = sorted(embassy.events(), key=lambda one: str(one["type"]))
+    assert [one["payload"]["text"] for one in asked] == ["ask @ben"] * 2
+    assert {(one["payload"]["user"], one["payload"]["user_name"]) for one in asked} == {(ANN, "ann")}
+    assert (answer["payload"]["user"], answer["payload"]["user_name"]) == (BEN, "ben")
+    assert len(embassy.slack.called("users.info")) == 2, "each is asked for once"
+    (shown,) = answers_in(await all_documents(embassy.services)).values()
+    assert shown.user == "ben"
+
+
+async def test_without_the_scope_for_names_ids_are_shown_and_slack_is_not_asked_each_time(embassy: Embassy) -> None:
+    embassy.slack.fail("users.info", "refuse", times=9, error="missing_scope")
+    async with embassy.sent() as role:
+        for _ in range(3):
+            await hears(embassy, role, embassy.slack.envelope(embassy.slack.posted(f"<@{BOT}> ask <@{BEN}>")))
+    assert {one["payload"]["text"] for one in embassy.events()} == {f"ask @{BEN}"}
+    assert not any("user_name" in one["payload"] for one in embassy.events())
+    assert len(embassy.slack.called("users.info")) == 1

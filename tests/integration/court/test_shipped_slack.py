@@ -125,6 +125,8 @@ async def test_a_question_of_the_agent_is_answered_in_the_thread(court: SlackCou
         await court.say("by name, please", thread_ts=thread, mention=False, user=BEN)
         assert (await court.replied(thread, 2))[1] == f"It is sorted by name.\n{github.url}/acme/shop/pull/1"
     assert "by name, please" in court.cli.told()
+    resumed = court.documents("tasks/completed")[-1]["payload"]
+    assert (resumed["user"], resumed["user_name"]) == (BEN, "ben"), "not the name of who asked for it"
 
 
 async def test_a_direct_message_is_answered_below_it(court: SlackCourt) -> None:

@@ -35,7 +35,7 @@ BOT_SCOPES: Final = {
     "im:read": "list direct messages",
     "im:write": "send direct messages",
     "reactions:write": "show the progress of a task",
-    "users:read": "show the names of the users in slack.users",
+    "users:read": "show the names of users",
 }
 """The scopes that the bot token needs, and what each is needed for."""
 OPTIONAL_SCOPES: Final = frozenset({"groups:history", "groups:read", "im:read", "reactions:write", "users:read"})

@@ -14,6 +14,7 @@ from kingdom.base.files import ChangeDetector, read_object
 from kingdom.base.text import one_line
 from kingdom.base.times import epoch_seconds
 from kingdom.court.king.pending import PRIORITY_RANKS
+from kingdom.court.request_threads import SlackThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -296,6 +297,10 @@ class Admission:
             if case.root == continues or (case.asked is not None and (continues or case.general in self._passable)):
                 continue
             asks = ", which waits for an answer" if case.asked is not None else ""
-            return f"{one_line(subject)} has a task already: {case.task} of {case.general}{asks}"
+            return f"{_shown(subject)} has a task already: {case.task} of {case.general}{asks}"
         admitted = self._subjects.get(subject)
-        return None if admitted is None else f"{one_line(subject)} has a task already: {admitted}"
+        return None if admitted is None else f"{_shown(subject)} has a task already: {admitted}"
+
+
+def _shown(subject: str) -> str:
+    return "its Slack thread" if SlackThread.of_subject(subject) is not None else one_line(subject)

@@ -16,7 +16,16 @@ from kingdom.court.cancellations import NOTE_FIELD
 from kingdom.court.king.cases import Case, PendingQuestion, title_of
 from kingdom.court.king.write_ahead_log import LogContents
 from kingdom.court.machines.exchange import reported_result
-from kingdom.court.models import DETECTED_BY, EVENT_FIELDS, Event, Question, Result, Task, subject_of
+from kingdom.court.models import (
+    DETECTED_BY,
+    EVENT_FIELDS,
+    USER_NAME_FIELD,
+    Event,
+    Question,
+    Result,
+    Task,
+    subject_of,
+)
 from kingdom.court.pull_requests import topic_of
 from kingdom.court.queues import MAX_DOCUMENT_BYTES, TASKS, all_documents
 from kingdom.journal.catalog import EventDispatched, TaskResumed
@@ -87,7 +96,9 @@ async def resume_case(state: KingState, case: Case, delivery: Delivery, task_id:
     if original is None or case.asked is None:
         return f"task {case.task} is no longer in the queue, so it cannot be resumed"
     answer = delivery.envelope.payload["payload"]
-    text, user = answer.get("text"), answer.get("user")
+    text, user, name = answer.get("text"), answer.get("user"), answer.get(USER_NAME_FIELD)
+    # Without the name of who asked for the task: the user is now who answers.
+    before = {key: value for key, value in original.get("payload", {}).items() if key != USER_NAME_FIELD}
     task = Task.model_validate(
         {
             **original,
@@ -96,11 +107,12 @@ async def resume_case(state: KingState, case: Case, delivery: Delivery, task_id:
             "target_general": case.general,
             "type": "resume",
             "payload": {
-                **original.get("payload", {}),
+                **before,
                 "original_task_id": case.task,
                 "question": case.asked.question,
                 "answer": storable(text) if isinstance(text, str) else "",
                 "user": storable(user) if isinstance(user, str) else "",
+                **({USER_NAME_FIELD: storable(name)} if isinstance(name, str) else {}),
             },
             "priority": case.priority,
             "created_at": utc_datetime(state.clock()),
