@@ -109,6 +109,31 @@ def test_it_starts_from_what_is_checked_out_and_says_what_is_not_committed(shop:
     assert (shop.remote.folder / "ls.py").read_text() == "half done\n"
 
 
+def test_a_commit_that_is_checked_out_is_named_by_its_first_characters(shop: Shop) -> None:
+    commit = plain_git(shop.remote.folder, "rev-parse", "HEAD")
+    plain_git(shop.remote.folder, "checkout", "--quiet", "--detach")
+    assert f"scripted works on shop from the commit {commit[:10]} (workflow look)" in shop.run("Look")
+
+
+def test_workflows_of_different_repositories_are_told_apart(shop: Shop) -> None:
+    shop.run("Look")
+    other = shop.folder / "other"
+    Remote(other).commit({"a.txt": "a\n"})
+    plain = shop.folder / "plan.yaml"
+    plain.write_text("name: small\nworks:\n  - {name: look, tasks: [{query: Look}]}\n")
+    said = shop.kingdom("workflow", "create", str(plain), "--repo", str(other), code=1)
+    adding = f"kingdom git add {other}"
+    assert f"the repository {other} is not registered here: {adding} does that first" in said
+    shop.kingdom(*adding.split()[1:])
+    shop.kingdom("workflow", "create", str(plain), "--repo", str(other))
+    shop.kingdom("workflow", "create", str(plain), "--repo", ".")
+    listed = [line.split() for line in shop.kingdom("workflow", "ls").splitlines()]
+    assert listed[0] == ["workflow", "status", "repository", "created", "id"], "nothing has an issue"
+    assert [(line[0], line[2]) for line in listed[1:]] == [("small-2", "shop"), ("small", "other"), ("look", "shop")]
+    found = json.loads(shop.kingdom("workflow", "ls", "--json"))["workflows"]
+    assert [one["repositories"] for one in found] == [["shop"], ["other"], ["shop"]]
+
+
 def test_more_is_asked_for_in_the_same_conversation_and_lands_on_the_same_branch(shop: Shop) -> None:
     assert "there is no request in shop to go on with" in shop.kingdom("run", "-c", "More", code=1)
     shop.run(TEXT, "--land", "checkout")
@@ -328,6 +353,7 @@ def test_each_of_two_terminals_is_asked_as_soon_as_its_own_request_rests(shop: S
             first.type("\x03")
             assert first.wait() == 0
             second.see("this process is the engine now")
+            second.see("running 0 s")
             second.type("\x03")
             second.see("paused: kingdom workflow resume wait-for-long")
             assert second.wait() == 130

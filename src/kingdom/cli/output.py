@@ -40,6 +40,7 @@ _CODES: Final = {
     "bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "white": 37,
 }  # fmt: skip
 _GAP: Final = "  "  # between columns
+_JOINTS: Final = "-/_."  # of ids, names and paths
 _PIPE_COLUMNS: Final = 10_000  # on a pipe nothing is cut off, for `grep` and `awk`
 
 
@@ -282,17 +283,33 @@ def _lines(cell: Styled) -> list[str]:
 
 
 def _fold(cell: Styled, width: int) -> list[str]:
-    """Split a cell into lines of at most ``width``, at a space where there is one."""
+    """Split a cell into lines of at most ``width``: at a space, else behind a joint of a name, else anywhere."""
     lines = []
     for line in _lines(cell):
         rest = line
         while _width(rest) > width:
             end = _prefix_length(rest, width)
             space = rest.rfind(" ", 1, end + 1)
-            lines.append(rest[: space if space > 0 else end].rstrip())
-            rest = rest[space + 1 if space > 0 else end :]
+            if space > 0:
+                lines.append(rest[:space].rstrip())
+                rest = rest[space + 1 :]
+                continue
+            joint = max(rest.rfind(one, 1, end) for one in _JOINTS) + 1
+            end = joint if joint > end // 2 else end  # a line that is hardly begun helps nobody
+            lines.append(rest[:end])
+            rest = rest[end:]
         lines.append(rest)
     return lines or [""]
+
+
+def wrap(text: str) -> str:
+    """Return prose with line ends between its words for the width of the terminal; elsewhere as it is.
+
+    Not for what a person copies, such as a command: a terminal joins only the lines that it broke itself.
+    """
+    if not sys.stdout.isatty():
+        return text
+    return "\n".join(_fold(Styled(text, ""), shutil.get_terminal_size().columns))
 
 
 def _prefix_length(text: str, width: int) -> int:

@@ -50,7 +50,8 @@ class CommandFailed(GitError):
     def __init__(self, command: Sequence[str], code: int | None, said: str, advice: str = "") -> None:
         self.command = tuple(command)
         self.code = code
-        self.said = said.strip()
+        # ssh ends its lines as terminals want them, and git overwrites its progress.
+        self.said = said.replace("\r\n", "\n").replace("\r", "\n").strip()
         self.advice = advice
         ended = "was ended" if code is None else f"ended with exit code {code}"
         super().__init__(

@@ -176,10 +176,10 @@ class Lander:
     async def _resting(self, workflow_id: str, only: str | None) -> tuple[Workflow, list[tuple[Git, WorkTree]]]:
         """Return a workflow that does not run, with its own worktrees."""
         holder = await self._store.holder(workflow_id)
-        if holder is not None and holder.home != self._home:  # there may be an old worktree here
-            raise HeldElsewhere(f"workflow {workflow_id} has its worktrees on {holder.home}: do this there")
         async with self._store.reading() as tx:
             workflow = await tx.workflows.get(workflow_id)
+            if holder is not None and holder.home != self._home:  # there may be an old worktree here
+                raise HeldElsewhere(f"workflow {workflow.name} has its worktrees on {holder.home}: do this there")
             trees = await tx.work_trees.of_workflow(workflow_id)
             mine = [tree for tree in trees if tree.work_id is None and tree.status is WorkTreeStatus.READY]
             gits = {tree.git_id: await tx.gits.get(tree.git_id) for tree in mine}

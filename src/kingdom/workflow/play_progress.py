@@ -168,9 +168,9 @@ def workflow_result(snapshot: WorkflowSnapshot) -> Finished:
         case WorkflowStatus.PAUSED:
             return _finished(snapshot, "needs_human", question=pause_question(snapshot))
         case WorkflowStatus.CANCELLED:
-            return _finished(snapshot, "failed", error=f"workflow {workflow.id} was cancelled")
+            return _finished(snapshot, "failed", error=f"workflow {workflow.name} was cancelled")
         case _:
-            reason = workflow.reason or f"workflow {workflow.id} is {workflow.status}"
+            reason = workflow.reason or f"workflow {workflow.name} is {workflow.status}"
             return _finished(snapshot, "failed", error=_cut_result(reason))
 
 

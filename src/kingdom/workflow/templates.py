@@ -259,7 +259,7 @@ def plan_changes(workflow: Workflow, works: Sequence[Work], wanted: WorkflowTemp
     by :func:`kingdom.workflow.usecases.workflows.modify_workflow`.
     """
     if wanted.on_failure != workflow.on_failure:
-        raise NotModifiable(f"on_failure of workflow {workflow.id} is {workflow.on_failure} and stays so")
+        raise NotModifiable(f"on_failure of workflow {workflow.name} is {workflow.on_failure} and stays so")
     found: list[DescribedChange] = []
     if wanted.git_refs != workflow.git_refs:
         found.append(("other repositories", SetGitRefs(wanted.git_refs)))

@@ -169,6 +169,22 @@ def test_an_error_of_the_work_that_only_quotes_an_outage_is_a_failure() -> None:
     assert not any(isinstance(event, RateLimit) for event in reader.feed(json.dumps(line).encode()))
 
 
+def test_what_the_program_notes_for_its_developers_is_not_shown() -> None:
+    line: dict[str, object] = {
+        "type": "result",
+        "subtype": "error_during_execution",
+        "is_error": True,
+        "errors": ["[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=tool_use"],
+    }
+    finished = ClaudeReader().feed(json.dumps(line).encode())[-1]
+    assert isinstance(finished, Finished)
+    assert finished.error == "error_during_execution"
+    line["errors"] = [*line["errors"], "no disk"]  # type: ignore[misc]
+    finished = ClaudeReader().feed(json.dumps(line).encode())[-1]
+    assert isinstance(finished, Finished)
+    assert finished.error == "no disk"
+
+
 def test_a_session_that_is_not_there_is_a_failure_with_its_reason() -> None:
     finished = said("claude_no_such_session.jsonl")[-1]
     assert isinstance(finished, Finished)

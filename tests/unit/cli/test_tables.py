@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kingdom.cli.output import Styled, Table, show
+from kingdom.cli.output import Styled, Table, show, wrap
 
 ROWS = [("orders", 12, "the payment was refused by the bank"), ("mails", 3, "")]
 
@@ -27,6 +27,20 @@ def test_a_table_is_folded_to_its_place_at_spaces() -> None:
         "              bank",
         "mails      3",
     ]
+
+
+def test_a_name_without_spaces_is_folded_behind_a_joint() -> None:
+    table = Table(("workflow",), [("write-notes-about-the-shop",)])
+    assert table.render(22).splitlines() == ["workflow", "write-notes-about-the-", "shop"]
+    assert Table(("id",), [("a-0123456789",)]).render(8).splitlines() == ["id", "a-012345", "6789"], "hardly begun"
+
+
+def test_prose_is_broken_between_words_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "claude works on shop from main"
+    assert wrap(text) == text
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "12")
+    assert wrap(text).splitlines() == ["claude works", "on shop from", "main"]
 
 
 def test_a_word_that_is_too_long_is_folded_anywhere() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from kingdom.gitops import Credentials, GitSettings, InvalidInput, RemoteAccess
 from kingdom.gitops.credentials import CredentialRule, check_host, credential_environment, host_of
+from kingdom.gitops.errors import CommandFailed
 from kingdom.gitops.names import check_url
 from kingdom.gitops.remotes import reason_of
 
@@ -156,3 +157,10 @@ async def test_ssh_gets_its_agent_and_no_token(monkeypatch: pytest.MonkeyPatch) 
     assert (given["GIT_ALLOW_PROTOCOL"], given["SSH_AUTH_SOCK"]) == ("ssh", "/run/agent")
     assert given["GIT_SSH_COMMAND"] == "ssh -o BatchMode=yes"
     assert "secret-one" not in given.values()
+
+
+def test_the_line_ends_of_ssh_and_of_progress_are_not_shown() -> None:
+    said = "Got: 50%\rGot: 100%\nssh: connect to host example.com port 22: Connection refused\r\nfatal: no\r\n"
+    error = CommandFailed(("git", "fetch"), 128, said)
+    assert "\r" not in str(error)
+    assert error.said.splitlines()[-2:] == ["ssh: connect to host example.com port 22: Connection refused", "fatal: no"]

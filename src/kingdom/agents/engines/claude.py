@@ -52,6 +52,7 @@ _LIMIT_WORDS: Final = re.compile(r"usage limit reached|hit your [\w -]{0,40}limi
 _LIMIT_RESET: Final = re.compile(r"limit reached\|(\d{9,13})")
 _DETAILS: Final = ("command", "file_path", "notebook_path", "pattern", "url", "query", "description", "skill", "path")
 _CHARACTERS_PER_TOKEN: Final = 4
+_DIAGNOSTIC: Final = "[ede_diagnostic]"  # begins what Claude Code notes for its own developers when it is interrupted
 
 
 @dataclass(slots=True)
@@ -158,7 +159,8 @@ class ClaudeReader:
         structured = document.get("structured_output")
         if ok:
             return (*events, Finished(ok=True, text=said, structured=structured if _is_object(structured) else None))
-        errors = "; ".join(filter(None, map(as_text, as_list(document.get("errors")))))
+        given = [error for one in as_list(document.get("errors")) if (error := as_text(one))]
+        errors = "; ".join(error for error in given if not error.startswith(_DIAGNOSTIC))
         error = errors or said or as_text(document.get("subtype")) or "it ended with an error and gave no reason"
         if _is_limit(document, error):
             events.append(self._rejected(error))

@@ -33,6 +33,15 @@ class Checkout:
         """The branch or commit that work starts from; None in an empty repository."""
         return None if self.commit is None else self.branch or self.commit
 
+    @property
+    def start(self) -> str | None:
+        """The same, for a person."""
+        return self.branch if self.branch or self.commit is None else f"the commit {self._short_commit}"
+
+    @property
+    def _short_commit(self) -> str:
+        return (self.commit or "")[:_SHORT_HASH_CHARS]
+
     def missing_text(self) -> str | None:
         """Return what work that starts from the last commit does not have; None if nothing is missing."""
         parts = [
@@ -42,7 +51,7 @@ class Checkout:
         ]
         if not parts:
             return None
-        start = f"the last commit, {self.commit[:_SHORT_HASH_CHARS]}" if self.commit else "an empty folder"
+        start = f"the last commit, {self._short_commit}" if self.commit else "an empty folder"
         return f"it starts from {start}, without {' and '.join(parts)}: commit first what it needs"
 
 

@@ -22,7 +22,7 @@ from kingdom.cli.options import (
 )
 from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import find_workflow_home, open_workflow_context, run_async
-from kingdom.cli.workflow.inspection import print_uncommitted
+from kingdom.cli.workflow.changes import print_uncommitted
 from kingdom.cli.workflow.names import find_point, find_workflow, workflow_word
 
 if TYPE_CHECKING:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kingdom.cli.parsing import group
+from kingdom.cli.workflow.changes import diff
 from kingdom.cli.workflow.control import answer, cancel, engine, follow_up, pause, resume, rm, start
-from kingdom.cli.workflow.inspection import diff, log, ls, show, verify
+from kingdom.cli.workflow.inspection import log, ls, show, verify
 from kingdom.cli.workflow.land import land, update_base
 from kingdom.cli.workflow.modify import modify
 from kingdom.cli.workflow.plans import create, fork

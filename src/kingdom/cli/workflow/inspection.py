@@ -1,36 +1,32 @@
-"""Commands that inspect workflows: ls, show, log, diff, verify."""
+"""Commands that inspect workflows: ls, show, log, verify."""
 
 from __future__ import annotations
 
 import contextlib
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kingdom.cli import output
-from kingdom.cli.options import checkpoint_argument, json_option, store_option, workflow_argument, workflow_home_option
+from kingdom.cli.options import json_option, store_option, workflow_argument, workflow_home_option
 from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import find_workflow_home, open_workflow_store, run_async, utc_now, with_store
 from kingdom.cli.workflow.rescues import print_rescues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
     from pathlib import Path
 
-    from kingdom.workflow.checkpoints import RepositoryChange
-    from kingdom.workflow.domain.resources import Checkpoint
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.overview import WorkflowOverview
     from kingdom.workflow.ports import WorkflowStore
     from kingdom.workflow.rescues import KeptWork
     from kingdom.workflow.store.holds import Holder
-    from kingdom.workflow.store.transactions import WorkflowTransaction
 
 _EVENTS_PER_PAGE = 500
 NO_ENGINE_ADVICE = "kingdom workflow start WORKFLOW continues one, kingdom workflow engine all of them"
-_LINE_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @command()
@@ -50,11 +46,17 @@ def ls(status: tuple[str, ...], limit: int, home: Path | None, store: str | None
     from kingdom.workflow.overview import land_again_document, workflow_summary
 
     words = _parse_statuses(status)
-    found, engine = with_store(home, store, lambda opened: _read_workflows(opened, words, limit + 1))
+    found, names, engine = with_store(home, store, lambda opened: _read_workflows(opened, words, limit + 1))
     shown = found[:limit]
+
+    def repositories(one: Workflow) -> list[str]:
+        return [names.get(ref.git_id, ref.git_id) for ref in one.git_refs]
+
     if json:
         listed = [
-            workflow_summary(one) | {"reason": one.reason, "landAgain": land_again_document(one)} for one in shown
+            workflow_summary(one)
+            | {"repositories": repositories(one), "reason": one.reason, "landAgain": land_again_document(one)}
+            for one in shown
         ]
         output.print_json({"workflows": listed, "engineRunning": engine})
     elif shown:
@@ -62,6 +64,7 @@ def ls(status: tuple[str, ...], limit: int, home: Path | None, store: str | None
             (
                 one.name,
                 coloured(_status_text(one, engine=engine)),
+                ", ".join(repositories(one)),
                 one.issue_key or "",
                 _local_time(one.created_at),
                 one.id[-SHORT_ID_CHARS:],
@@ -69,7 +72,9 @@ def ls(status: tuple[str, ...], limit: int, home: Path | None, store: str | None
             )
             for one in shown
         ]
-        output.print_table(("workflow", "status", "issue", "created", "id", "why"), rows)
+        columns = ("workflow", "status", "repository", "issue", "created", "id", "why")
+        used = [number for number in range(len(columns)) if number < 2 or any(row[number] for row in rows)]
+        output.print_table([columns[number] for number in used], [[row[number] for number in used] for row in rows])
         if len(found) > limit:
             output.say("… and older ones (use --limit)")
         if not engine and any(_needs_engine(one) for one in shown):
@@ -102,14 +107,17 @@ def _parse_statuses(words: Sequence[str]) -> list[str]:
     return given
 
 
-async def _read_workflows(store: WorkflowStore, statuses: list[str], limit: int) -> tuple[list[Workflow], bool]:
-    """Return workflows, and whether an engine runs."""
+async def _read_workflows(
+    store: WorkflowStore, statuses: list[str], limit: int
+) -> tuple[list[Workflow], dict[str, str], bool]:
+    """Return workflows, the names of repositories by id, and whether an engine runs."""
     async with store.reading() as tx:
         if statuses:
             found = list(reversed(await tx.workflows.with_status(*statuses)))[:limit]
         else:
             found = await tx.workflows.list(limit=limit)
-    return found, await store.engine_running()
+        names = {git_id: name for name, git_id in (await tx.gits.ids_by_name()).items()}
+    return found, names, await store.engine_running()
 
 
 @command()
@@ -176,7 +184,7 @@ async def read_overview(store: WorkflowStore, word: str) -> WorkflowOverview:
 
 def print_overview(found: WorkflowOverview, *, engine: bool = True, holder: Holder | None = None) -> None:
     """Print a workflow; ``engine``: whether one runs; ``holder``: the one that holds it, if several share the store."""
-    from kingdom.cli.workflow.view import COLUMNS, land_again_text, overview_rows
+    from kingdom.cli.workflow.view import COLUMNS, SHORT_ID_CHARS, land_again_text, overview_rows
 
     workflow = found.workflow
     facts = [
@@ -198,9 +206,11 @@ def print_overview(found: WorkflowOverview, *, engine: bool = True, holder: Hold
     names = {work.id: work.name for work in found.works}
     for tree in document["repositories"]:
         state = (tree["status"] or "not created yet") + (f": {tree['error']}" if tree.get("error") else "")
-        where = f" on {tree['branch']} in {tree['path']}" if tree.get("path") else ""
         whose = f" of {names[tree['workId']]}" if tree.get("workId") in names else ""
-        output.say(f"{'repository':<12}{tree['name']}{whose} {state}{where}")
+        output.say(f"{'repository':<12}{tree['name']}{whose} {state}")
+        if tree.get("path"):  # each on a line of its own, where it can be copied
+            output.say(f"{'  branch':<12}{tree['branch']}")
+            output.say(f"{'  worktree':<12}{tree['path']}")
     for landing in document["landings"]:
         state = f"{landing['branch']}: {landing['url'] or landing['remote']}" if landing["commit"] else "not pushed"
         output.say(f"{'landed':<12}{landing['name']} {state}" + (f" ({landing['error']})" if landing["error"] else ""))
@@ -209,7 +219,8 @@ def print_overview(found: WorkflowOverview, *, engine: bool = True, holder: Hold
     if document["checkpoints"]:
         output.say()
         points = [
-            (point["id"], point["workName"] or point["workId"], point["createdAt"][:19].replace("T", " "),
+            (point["id"][-SHORT_ID_CHARS:], point["workName"] or point["workId"],
+             _local_time(datetime.fromisoformat(point["createdAt"])),
              " ".join(f"{name}@{commit[:12]}" for name, commit in point["hashes"].items()),
              "" if point["valid"] else "left behind")
             for point in document["checkpoints"]
@@ -245,139 +256,8 @@ async def _print_log(store: WorkflowStore, word: str, after: int, *, json: bool)
             if json:
                 output.print_json_line(event_document(event))
             else:
-                console.print(event_line(event, names), soft_wrap=True)
+                console.print(event_line(event, names), soft_wrap=not console.is_terminal)
         after = page[-1].sequence
-
-
-@command()
-@checkpoint_argument
-@argument("other", required=False, metavar="[CHECKPOINT]", help="Compare the first checkpoint with this one.")
-@click.option("--workflow", metavar="WORKFLOW", help="The workflow; the checkpoint may then be named by its work.")
-@click.option("--base", is_flag=True, help="Compare with the start of the branch.")
-@click.option("--stat", is_flag=True, help="Show only the files and the number of lines.")
-@workflow_home_option
-@store_option
-@json_option
-def diff(
-    checkpoint: str,
-    other: str | None,
-    workflow: str | None,
-    base: bool,
-    stat: bool,
-    home: Path | None,
-    store: str | None,
-    json: bool,
-) -> None:
-    """Show what changed up to a checkpoint or between two.
-
-    With a workflow instead of a checkpoint: what its worktrees have that no checkpoint has yet, or, with --base, all
-    that it has changed.
-    """
-    if other is not None and base:
-        raise output.usage_error("--base takes one checkpoint: give a second one or --base, not both")
-    place = find_workflow_home(home, store)
-    changes, whole = run_async(lambda: _read_changes(place, (checkpoint, other), workflow, base=base, patches=not stat))
-    if json:
-        output.print_json({"repositories": [_change_document(change) for change in changes]})
-        return
-    for change in changes:
-        _print_change(change, stat=stat)
-    if not any(change.files for change in changes):
-        more = f" since the last checkpoint: kingdom workflow diff {checkpoint} --base shows all that it has changed"
-        output.say(f"nothing changed{more if whole and not base else ''}")
-
-
-async def _read_changes(
-    place: WorkflowHome, words: tuple[str, str | None], workflow: str | None, *, base: bool, patches: bool
-) -> tuple[list[RepositoryChange], bool]:
-    """Return what changed, and whether it is that of a whole workflow."""
-    from kingdom.workflow.checkpoints import compare_checkpoints, compare_worktrees
-    from kingdom.workflow.home import git_service
-
-    async with open_workflow_store(place) as store:
-        service = git_service(place, utc_now)
-        async with store.reading() as tx:
-            whole = None if words[1] or workflow else await _find_diff_workflow(tx, words[0])
-        if whole is not None:
-            return await compare_worktrees(store, service, whole.id, base=base, patches=patches), True
-        async with store.reading() as tx:
-            first = await _find_diff_checkpoint(tx, words[0], workflow)
-            second = None if words[1] is None else await _find_diff_checkpoint(tx, words[1], workflow)
-        older, newer = (None, first) if second is None else (first, second)
-        return await compare_checkpoints(store, service, newer, older, base=base, patches=patches), False
-
-
-async def _find_diff_workflow(tx: WorkflowTransaction, word: str) -> Workflow | None:
-    """Return the workflow with this id, or beginning of an id, or name; None if there is none."""
-    from kingdom.cli.workflow.names import find_workflow
-
-    try:
-        found = await find_workflow(tx, word)
-    except output.CommandError as error:
-        if error.code == "AMBIGUOUS":
-            raise
-        return None
-    return found if found.name == word or found.id.startswith(word) else None
-
-
-async def print_uncommitted(place: WorkflowHome, word: str) -> None:
-    """Print which files have changes that no checkpoint has: what going back drops."""
-    from kingdom.cli.workflow.names import find_workflow
-    from kingdom.workflow.checkpoints import compare_worktrees
-    from kingdom.workflow.home import git_service
-
-    async with open_workflow_store(place) as store:
-        async with store.reading() as tx:
-            workflow = await find_workflow(tx, word)
-        changes = await compare_worktrees(store, git_service(place, utc_now), workflow.id, patches=False)
-    for change in changes:
-        if change.files:
-            output.say("dropped, and kept under a rescue ref:")
-            _print_change(change, stat=True)
-
-
-async def _find_diff_checkpoint(tx: WorkflowTransaction, word: str, workflow: str | None) -> Checkpoint:
-    from kingdom.cli.workflow.names import choose, find_checkpoint, find_workflow
-
-    if workflow is not None:
-        return await find_checkpoint(tx, await find_workflow(tx, workflow), word)
-    if (exact := await tx.checkpoints.find(word)) is not None and exact.complete:
-        return exact
-    points = [point for point in await tx.checkpoints.list(limit=100_000) if point.complete]
-    return choose(points, word, "checkpoint", "kingdom workflow show WORKFLOW", lambda _: "")
-
-
-def _change_document(change: RepositoryChange) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {
-        "name": change.git.name,
-        "gitId": change.git.id,
-        "from": change.older,
-        "to": change.newer,
-        "files": [asdict(file) for file in change.files],
-    }
-
-
-def _print_change(change: RepositoryChange, *, stat: bool) -> None:
-    from kingdom.cli.workflow.view import line_counts
-
-    output.show(output.Styled(f"{change.git.name}  {change.older[:12]}..{change.newer[:12]}", "bold"))
-    if stat:
-        rows = [
-            (file.path if file.old_path is None else f"{file.old_path} → {file.path}", file.status, line_counts(file))
-            for file in change.files
-        ]
-        output.print_table(("file", "change", "lines"), rows, right=("lines",))
-        return
-    for file in change.files:
-        if file.patch is None:
-            output.say(f"{file.status} {file.path} (binary)")
-            continue
-        for line in file.patch.splitlines():
-            output.show(output.Styled(line, _LINE_STYLES.get(line[:1], "")))
-        if file.truncated:
-            output.say(f"… {file.path}: the rest is too long to show")
 
 
 @command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kingdom.workflow.context import WorkflowContext
-    from kingdom.workflow.domain.resources import GitRef, McpServerRef
+    from kingdom.workflow.domain.resources import Git, GitRef, McpServerRef
     from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
     from kingdom.workflow.ports import WorkflowStore
     from kingdom.workflow.store.transactions import WorkflowTransaction
@@ -29,7 +30,7 @@ repository_option = click.option(
     "--repo",
     multiple=True,
     metavar="NAME[@BASE]",
-    help="A repository instead of those of the template; may be repeated.",
+    help="A repository instead of those of the template, or its folder; may be repeated.",
 )
 mcp_server_option = click.option(
     "--mcp", multiple=True, metavar="NAME", help="An MCP server instead of those of the template; may be repeated."
@@ -188,8 +189,25 @@ async def parse_git_refs(tx: WorkflowTransaction, words: Sequence[str]) -> list[
         name, sign, base = word.partition("@")
         if sign and not base:
             raise output.usage_error(f"--repo {word}: write the branch after the @, or remove the @")
-        refs.append(GitRef((await find_git(tx, name)).id, base or None))
+        try:
+            git = await find_git(tx, name)
+        except output.CommandError as error:
+            if (found := await _registered_folder(tx, name, error)) is None:
+                raise
+            git = found
+        refs.append(GitRef(git.id, base or None))
     return refs
+
+
+async def _registered_folder(tx: WorkflowTransaction, word: str, error: output.CommandError) -> Git | None:
+    """Return the repository of a folder; raise an error with the command that registers it. None: it is no folder."""
+    if error.code != "NOT_FOUND" or (root := _root_of(word)) is None:
+        return None
+    known = next((git for git in await tx.gits.list(limit=100_000) if git.url in (root, f"file://{root}")), None)
+    if known is None:
+        adding = f"kingdom git add {shlex.quote(word)}"
+        raise output.CommandError(error.code, f"the repository {root} is not registered here: {adding} does that first")
+    return known
 
 
 async def parse_mcp_refs(tx: WorkflowTransaction, words: Sequence[str]) -> list[McpServerRef]:
@@ -197,6 +215,14 @@ async def parse_mcp_refs(tx: WorkflowTransaction, words: Sequence[str]) -> list[
     from kingdom.workflow.domain.resources import McpServerRef
 
     return [McpServerRef((await find_mcp_server(tx, word)).id) for word in words]
+
+
+def _root_of(word: str) -> str | None:
+    """Return the root of the repository around a folder; None if it is no folder."""
+    from kingdom.cli.workflow.checkout import read_checkout
+
+    folder = Path(word).expanduser()
+    return read_checkout(folder).root if folder.is_dir() else None
 
 
 @command()

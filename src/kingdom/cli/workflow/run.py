@@ -76,6 +76,7 @@ class _Source:
 
     git: Git
     base: str | None
+    start: str | None  # the same, for a person
     folder: Path | None  # the user's own checkout
     notes: tuple[str, ...] = ()
 
@@ -172,14 +173,15 @@ async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> in
             workflow = await _newest_workflow(context, source.git)
             start = await _continuation(context, workflow, request.text)
             answers = ", with your answer" if start.kind == _ANSWER else ""
-            view.say(f"{source.git.name} goes on with {workflow.name}{answers}; Ctrl-C {interrupt}")
+            view.say(output.wrap(f"{source.git.name} goes on with {workflow.name}{answers}; Ctrl-C {interrupt}"))
         else:
             workflow = await _create(context, request, engine, source)
             start = CommandRequest("StartWorkflow", workflow.id, {}, workflow_word(workflow))
-            started = f" from {source.base}" if source.base else ""
-            view.say(f"{engine} works on {source.git.name}{started} (workflow {workflow.name}); Ctrl-C {interrupt}")
+            started = f" from {source.start}" if source.start else ""
+            works = f"{engine} works on {source.git.name}{started} (workflow {workflow.name}); Ctrl-C {interrupt}"
+            view.say(output.wrap(works))
         for note in source.notes:
-            view.say(note)
+            view.say(output.wrap(note))
 
         async def at_rest(overview: WorkflowOverview, stop: asyncio.Event) -> CommandRequest | None:
             if (answer := await ask_person(overview, view, stop)) is not None:
@@ -263,10 +265,12 @@ async def _find_source(context: WorkflowContext, request: _Request) -> _Source:
         known = await tx.gits.list(limit=100_000)
     if checkout is None:
         named = next((git for git in known if git.name == word), None)
-        return _Source(named or await _registered(context, known, word), request.base, None)
+        git = named or await _registered(context, known, word)
+        return _Source(git, request.base, request.base, None)
     missing = None if request.continues else checkout.missing_text()
     git = await _registered(context, known, checkout.root)
-    return _Source(git, request.base or checkout.base, Path(checkout.root), () if missing is None else (missing,))
+    base, start = (request.base, request.base) if request.base else (checkout.base, checkout.start)
+    return _Source(git, base, start, Path(checkout.root), () if missing is None else (missing,))
 
 
 async def _registered(context: WorkflowContext, known: Sequence[Git], url: str) -> Git:

@@ -58,7 +58,7 @@ def _work_row(overview: WorkflowOverview, work: Work, *, compact: bool) -> tuple
     point = overview.checkpoint_of(work)
     more = work.error or ""
     if not more and point is not None:
-        more = f"checkpoint {point.id[-SHORT_ID_CHARS:] if compact else point.id}"
+        more = f"checkpoint {point.id[-SHORT_ID_CHARS:]}"
     waits = f" (after {', '.join(work.after)})" if work.after and not compact else ""
     agent = "" if work.agent_status == "IDLE" else work.agent_status.lower()
     return f"{work.name}{waits}", coloured(work.status), agent, work.attempt, shorten(more)
@@ -230,7 +230,7 @@ class RequestView(WorkflowView):
             return
         from rich.text import Text
 
-        self._status.console.print(Text(output.sanitize(text), style), soft_wrap=True)
+        self._status.console.print(Text(output.wrap(output.sanitize(text)), style), soft_wrap=True)
 
 
 class LiveWorkflowView(LiveDisplay, WorkflowView):

@@ -342,13 +342,13 @@ class PlanEditor:
     def _open_work(self, work_id: str) -> Work:
         work = self._work(work_id)
         if work.status not in OPEN_WORKS:
-            raise NotModifiable(f"work {work.name} ({work.id}) is {work.status} and cannot be changed any more")
+            raise NotModifiable(f"work {work.name} is {work.status} and cannot be changed any more")
         return work
 
     def _waiting_work(self, work_id: str) -> Work:
         work = self._work(work_id)
         if work.status is not WorkStatus.PENDING or any(task.status is TaskStatus.COMPLETED for task in work.tasks):
-            raise NotModifiable(f"work {work.name} ({work.id}) has begun and cannot be taken out any more")
+            raise NotModifiable(f"work {work.name} has begun and cannot be taken out any more")
         return work
 
     def _open_task(self, task_id: str) -> tuple[Work, Task]:
@@ -357,7 +357,9 @@ class PlanEditor:
                 if task.id == task_id:
                     self._open_work(work.id)
                     if task.status not in _OPEN_TASKS:
-                        raise NotModifiable(f"task {task.name} ({task.id}) is {task.status}: what is done stays")
+                        raise NotModifiable(
+                            f"task {task.name} of work {work.name} is {task.status}: what is done stays"
+                        )
                     return work, task
         raise NotFound(f"workflow {self.workflow_id} has no task {task_id}")
 

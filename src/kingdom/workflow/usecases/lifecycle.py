@@ -281,7 +281,7 @@ async def finish_resume(context: WorkflowContext, workflow_id: str) -> None:
         raise  # an outage: it stays RESUMING, and goes on later
     except Exception as error:
         await _pause_again(context, workflow_id, f"it could not be resumed: {error}", plan)
-        raise CannotResume(f"workflow {workflow_id} could not be resumed, it is paused: {error}") from error
+        raise CannotResume(f"workflow {workflow.name} could not be resumed, it is paused: {error}") from error
     async with context.unit_of_work() as unit:
         workflow = await unit.tx.workflows.get(workflow_id)
         if plan.mode == "reset":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import NamedTuple
 
 from kingdom.workflow.context import UnitOfWork, WorkflowContext
@@ -72,8 +73,8 @@ def server_ids(workflow: Workflow, works: Iterable[Work]) -> list[str]:
 
 def _missing_source(what: str, item_id: str, workflow: Workflow) -> str:
     return (
-        f"there is no {what} {item_id} (any more), which workflow {workflow.id} uses: take it out of the workflow "
-        f"(kingdom workflow modify {workflow.id}), or put another one in its place"
+        f"there is no {what} {item_id} (any more), which workflow {workflow.name} uses: take it out of the workflow "
+        f"(kingdom workflow modify {quote(workflow.name)}), or put another one in its place"
     )
 
 
@@ -265,8 +266,10 @@ async def choose_checkpoint(tx: WorkflowTransaction, workflow_id: str, checkpoin
         return points[-1] if points else None
     found = next((point for point in points if point.id == checkpoint_id), None)
     if found is None:
-        known = ", ".join(point.id for point in points) or "none"
-        raise NotFound(f"workflow {workflow_id} has no valid checkpoint {checkpoint_id}; it has {known}")
+        workflow, works = await tx.workflows.get(workflow_id), await tx.works.of_workflow(workflow_id)
+        names = {work.id: work.name for work in works}
+        known = ", ".join(f"{names.get(point.work_id, point.work_id)} ({point.id})" for point in points) or "none"
+        raise NotFound(f"workflow {workflow.name} has no valid checkpoint {checkpoint_id}; it has {known}")
     return found
 
 

@@ -6,6 +6,7 @@ machine that is gone has it, and keeps it under rescue refs when it returns.
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.workflow.context import UnitOfWork, WorkflowContext, log
@@ -66,23 +67,26 @@ async def admit_command(
     holds = context.store.holds
     if holds is None or holds.is_mine(workflow_id):
         return
+    async with context.store.reading() as tx:
+        found = await tx.workflows.find(workflow_id)
+    name = workflow_id if found is None else found.name
     unheld = kind == "ResumeWorkflow" and not await holds.others([workflow_id])
     if unheld and not await _with_files_here(context, [workflow_id]):
         raise FilesElsewhere(
-            f"the files of workflow {workflow_id} are on a machine whose engine has not run since the store is "
+            f"the files of workflow {name} are on a machine whose engine has not run since the store is "
             "shared: start it there (kingdom workflow engine)"
         )
     if not (others := await holds.claim([workflow_id])):
         return
     holder = others[workflow_id]
     if holder.alive:
-        raise HeldElsewhere(f"workflow {workflow_id} is held by the engine {holder.owner} ({holder.home})")
+        raise HeldElsewhere(f"workflow {name} is held by the engine {holder.owner} ({holder.home})")
     async with context.store.reading() as tx:
         workflow = await tx.workflows.get(workflow_id)
     if not workflow.is_active and not _goes_anywhere(workflow, kind, arguments or {}):
-        raise _files_elsewhere(workflow_id, holder)
+        raise _files_elsewhere(name, holder)
     if not await take_over_workflow(context, workflow_id, holder.home):
-        raise HeldElsewhere(f"another engine has just taken over workflow {workflow_id}")
+        raise HeldElsewhere(f"another engine has just taken over workflow {name}")
 
 
 def _goes_anywhere(workflow: Workflow, kind: str, arguments: Mapping[str, Any]) -> bool:
@@ -92,11 +96,11 @@ def _goes_anywhere(workflow: Workflow, kind: str, arguments: Mapping[str, Any]) 
     return bool(back) or (workflow.status is WorkflowStatus.FAILED and not arguments.get("retry"))
 
 
-def _files_elsewhere(workflow_id: str, holder: Holder) -> FilesElsewhere:
+def _files_elsewhere(name: str, holder: Holder) -> FilesElsewhere:
     return FilesElsewhere(
-        f"the files of workflow {workflow_id} are on {holder.home}, whose engine has been gone for "
+        f"the files of workflow {name} are on {holder.home}, whose engine has been gone for "
         f"{holder.ended_seconds:.0f} s: start it there (kingdom workflow engine), or go on here from the last "
-        f"checkpoint: kingdom workflow resume {workflow_id} --discard"
+        f"checkpoint: kingdom workflow resume {quote(name)} --discard"
     )
 
 
