@@ -208,13 +208,13 @@ async def test_tasks_that_have_not_begun_can_be_put_in_another_order(tmp_path: P
     ("change", "error", "why"),
     [
         (lambda a, b, c: RemoveTask(b.tasks[0].id), NotModifiable, "task b1 .* is COMPLETED"),
-        (lambda a, b, c: UpdateTask(a.tasks[0].id, {"query": "x"}), NotModifiable, "work a .* is COMPLETED"),
+        (lambda a, b, c: UpdateTask(a.tasks[0].id, {"query": "x"}), NotModifiable, "work a is COMPLETED"),
         (
             lambda a, b, c: AddTask(b.id, TaskDefinition("x", "x"), at=0),
             NotModifiable,
             "can be put at 1 to 3, not at 0",
         ),
-        (lambda a, b, c: RemoveWork(b.id), NotModifiable, "work b .* has begun"),
+        (lambda a, b, c: RemoveWork(b.id), NotModifiable, "work b has begun"),
         (lambda a, b, c: AddWork(work("x", "x"), at=1), NotModifiable, "at 2 to 3, not at 1"),
         (lambda a, b, c: ReorderWorks((b.id, c.id)), NotModifiable, "exactly those that have not begun"),
         (lambda a, b, c: ReorderTasks(b.id, ()), NotModifiable, "exactly those that have not begun"),
