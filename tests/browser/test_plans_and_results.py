@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,20 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 
 from kingdom.web.dashboard.words import TEXTS
-from tests.support.browser import DESKTOP, LOOKS, PHONE, Theme, Visitor, barriers, overflow, shoot, visiting
+from kingdom.workflow.domain.landing import LandAgain
+from kingdom.workflow.domain.statuses import WorkflowStatus
+from tests.support.browser import (
+    DESKTOP,
+    LOOKS,
+    PHONE,
+    Theme,
+    Visitor,
+    answer_dialog,
+    barriers,
+    overflow,
+    shoot,
+    visiting,
+)
 from tests.support.git_server import trusted
 from tests.support.github_server import GitHubServer
 from tests.support.landed import land_in_store, use_token
@@ -142,3 +156,44 @@ async def test_the_pull_request_of_a_workflow_is_on_its_page_with_checks_and_com
             assert await overflow(page) == 0
             await shoot(page, f"pull-request-{theme}-{locale}-{width}")
         assert await barriers(page) == []
+
+
+@pytest.mark.parametrize(("theme", "locale"), LOOKS)
+async def test_a_workflow_that_waits_for_its_git_host_says_so_and_can_be_given_up(
+    landed: tuple[Visitor, str], theme: Theme, locale: str
+) -> None:
+    words = TEXTS[locale]
+    visitor, path = landed
+    store = visitor.web.context.parts.store
+    async with store.transaction() as tx:
+        workflow = await tx.workflows.get(path.rpartition("/")[2])
+        workflow.status = WorkflowStatus.COMPLETED
+        workflow.end_landing(
+            LandAgain(datetime(2100, 1, 2, 3, 4, tzinfo=UTC), 3),
+            "not landed yet, it is tried again: github.com cannot be reached",
+        )
+        await tx.workflows.save(workflow)
+    async with visitor.page("/workflows", theme=theme, locale=locale) as page:
+        await expect(page.get_by_text("github.com cannot be reached")).to_be_visible()
+    async with visitor.page(path, theme=theme, locale=locale) as page:
+        head = page.get_by_role("region", name=words["workflow.status"])
+        await expect(head).to_contain_text("github.com cannot be reached")
+        await expect(head).to_contain_text("2100-01-02")
+        for width in (DESKTOP, PHONE):
+            await page.set_viewport_size({"width": width, "height": 900})
+            assert await overflow(page) == 0
+            await shoot(page, f"waits-to-land-{theme}-{locale}-{width}")
+        assert await barriers(page) == []
+        await expect(page.get_by_role("button", name=words["act.land"], exact=True)).to_be_visible()
+        await expect(page.get_by_role("button", name=words["act.cancel"], exact=True)).to_have_count(0)
+        button = page.get_by_role("button", name=words["act.not_land"])
+        await button.focus()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("dialog")).to_contain_text(words["workflow.ask.not_land.detail"])
+        await answer_dialog(page, words["act.not_land"])
+        await expect(head).not_to_contain_text("github.com cannot be reached")
+        await expect(head).not_to_contain_text("2100-01-02")
+        await expect(button).to_have_count(0)
+    async with store.reading() as tx:
+        workflow = await tx.workflows.get(workflow.id)
+        assert (workflow.status, workflow.land_again) == (WorkflowStatus.COMPLETED, None)
