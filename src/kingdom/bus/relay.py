@@ -21,10 +21,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import Final
+from typing import Final, TypeVar
 
 from kingdom.base.backoff import backoff
 from kingdom.bus.envelope import check_stream, check_worker
@@ -43,6 +43,11 @@ _SHORT_OF_SHARDS_SECONDS: Final = 0.5  # before shards that others hold are aske
 _HELD_SECONDS: Final = 1.0  # before a row that a worker holds, or that is parked, is looked at again
 _FIRST_PAUSE_SECONDS: Final = 0.5  # before what failed is tried again
 _MAX_PAUSE_SECONDS: Final = 30.0
+# What a relay that is stopped waits for. A store that is away would be waited for far longer.
+_SENDING_SECONDS: Final = 2.0  # batches under way, which would be sent again
+_LOOKING_SECONDS: Final = 0.5  # a statement under way
+_LEAVING_SECONDS: Final = (5.0, 1.0)  # giving up leases, which end by themselves: usually, and while the store is away
+T = TypeVar("T")
 
 
 class Relay:
@@ -90,7 +95,10 @@ class Relay:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
-        """Make the relay finish its batches and return from :meth:`run`. Safe from any thread, and before ``run``."""
+        """Make the relay finish its batches and return from :meth:`run`. Safe from any thread, and before ``run``.
+
+        A batch that is not finished after two seconds, because a store is away, is sent again by the next relay.
+        """
         if self._loop is None:
             self._stopping.set()
         else:
@@ -107,12 +115,13 @@ class Relay:
         new_stream = asyncio.Event()
         undo_wake = self._outbox.subscribe(None, new_stream.set)
         try:
-            await self._outbox.prepare()
+            await _unless_stopped(self._stopping, self._outbox.prepare(), lambda: _LOOKING_SECONDS)
             async with asyncio.TaskGroup() as group:
                 started: set[str] = set()
                 while not self._stopping.is_set():
                     new_stream.clear()
-                    for stream in [item for item in await self._wanted() if item not in started]:
+                    wanted = await _unless_stopped(self._stopping, self._wanted(), lambda: _LOOKING_SECONDS)
+                    for stream in [item for item in wanted or () if item not in started]:
                         started.add(stream)
                         group.create_task(self._relay(stream, once), name=f"relay-{stream}")
                     if once or self._streams is not None:
@@ -135,8 +144,11 @@ class Relay:
             return []
 
     async def _relay(self, stream: str, once: bool) -> None:
-        sender = await self._target.relay_sender(self._router)
         self.relayed.setdefault(stream, 0)
+        opening = self._target.relay_sender(self._router)
+        sender = await _unless_stopped(self._stopping, opening, lambda: _LOOKING_SECONDS)
+        if sender is None:
+            return
         try:
             await _StreamRelay(self._settings, self._outbox, sender, stream, self.relayed).run(once)
         finally:
@@ -197,22 +209,24 @@ class _StreamRelay:
         self._share_again_at = 0.0
         self._held = _HeldAggregates()
         self._reached: dict[tuple[int, ...], int] = {}  # for each lane, the row after which to read
+        self._sending = 0  # batches that are under way
         self._woken = asyncio.Event()
 
     async def run(self, once: bool) -> None:
         unsubscribe = self._outbox.subscribe(self._stream, self._woken.set)
-        failures = 0
+        failures, away, stopping = 0, False, self._settings.stopping
         try:
-            while not self._settings.stopping.is_set():
+            while not stopping.is_set():
                 self._woken.clear()
                 try:
-                    more = await self._pass()
+                    more = await _unless_stopped(stopping, self._pass(), self._patience)
+                    away = more is None
                 except (TransportUnavailable, StorageFull) as error:
                     if not failures:
                         log.warning("%s is not relayed for now: %s", self._stream, error)
                     pause = backoff(failures, _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, jitter=0.2)
-                    failures += 1
-                    await _first_of(self._settings.stopping, timeout=pause)
+                    failures, away = failures + 1, True
+                    await _first_of(stopping, timeout=pause)
                     continue
                 if failures:
                     log.warning("%s is relayed again after %d failed tries", self._stream, failures)
@@ -220,11 +234,15 @@ class _StreamRelay:
                 if not more:
                     if once:
                         return
-                    await _first_of(self._settings.stopping, self._woken, timeout=self._pause())
+                    await _first_of(stopping, self._woken, timeout=self._pause())
         finally:
             unsubscribe()
-            with contextlib.suppress(BusError):  # the lease ends by itself
-                await self._outbox.leave(self._stream, self._settings.holder)
+            with contextlib.suppress(BusError, TimeoutError):
+                async with asyncio.timeout(_LEAVING_SECONDS[away]):
+                    await self._outbox.leave(self._stream, self._settings.holder)
+
+    def _patience(self) -> float:
+        return _SENDING_SECONDS if self._sending else _LOOKING_SECONDS
 
     def _pause(self) -> float:
         ends = [self._settings.poll, self._share_again_at - time.monotonic()]
@@ -269,8 +287,12 @@ class _StreamRelay:
         ):  # the answer took long: the shards may be lost soon
             self._share_again_at = 0.0
             return True
-        if ready:
-            await self._send(shards, ready)
+        if ready and not self._settings.stopping.is_set():
+            self._sending += 1
+            try:
+                await self._send(shards, ready)
+            finally:
+                self._sending -= 1
         return bool(rows) or after > 0
 
     def _ready(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
@@ -300,6 +322,20 @@ class _StreamRelay:
             if row.id in failed:
                 log.warning("event %s of %s was not relayed: %s", row.event_id, self._stream, failed[row.id])
         self._held.tried({row.aggregate for row in rows}, {row.aggregate for row in rows if row.id in failed})
+
+
+async def _unless_stopped(stopping: asyncio.Event, work: Awaitable[T], patience: Callable[[], float]) -> T | None:
+    """Return what ``work`` does; None if it is not done when it is stopped, and as many seconds later."""
+    doing, stop = asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait({doing, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            await asyncio.wait({doing}, timeout=patience())
+        return await doing if doing.done() else None
+    finally:
+        stop.cancel()
+        doing.cancel()
+        await asyncio.gather(doing, return_exceptions=True)
 
 
 async def _first_of(*events: asyncio.Event, timeout: float) -> None:  # noqa: ASYNC109 - one wait for all

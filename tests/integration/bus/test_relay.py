@@ -395,6 +395,63 @@ async def test_records_are_those_that_debezium_documents(outbox: EventBus, kafka
     assert json.loads(text) == order.to_dict()
 
 
+@pytest.mark.parametrize("call", ["prepare", "streams", "share", "read"])
+async def test_a_relay_that_waits_for_the_database_stops_when_it_is_told(
+    outbox: EventBus, kafka: EventBus, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    asked, never = asyncio.Event(), asyncio.Event()
+
+    async def wait(*_: Any, **__: Any) -> None:
+        asked.set()
+        await never.wait()
+
+    await outbox.publish("orders", events(5))
+    relay = Relay(outbox, kafka, signals=False)
+    monkeypatch.setattr(relay._outbox, call, wait)
+    monkeypatch.setattr(relay._outbox, "leave", wait)
+    async with asyncio.timeout(60):
+        running = asyncio.create_task(relay.run())
+        await asked.wait()
+        relay.stop()
+        await running
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_a_batch_under_way_is_finished_or_left_to_the_next_relay(
+    outbox: EventBus, kafka: EventBus, monkeypatch: pytest.MonkeyPatch, arrives: bool
+) -> None:
+    await outbox.publish("orders", events(20, aggregates=1))  # one batch
+    relay = Relay(outbox, kafka, ["orders"], signals=False)
+    sender = await kafka.transport.relay_sender(None)  # type: ignore[attr-defined]
+    sending, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        async def send(self, rows: Any) -> Any:
+            sending.set()
+            await go_on.wait()
+            return await sender.send(rows)
+
+        async def close(self) -> None: ...
+
+    async def slow(router: object) -> Any:
+        return Slow()
+
+    monkeypatch.setattr(kafka.transport, "relay_sender", slow)
+    monkeypatch.setattr("kingdom.bus.relay._SENDING_SECONDS", 60.0 if arrives else 0.1)
+    async with asyncio.timeout(60):
+        running = asyncio.create_task(relay.run())
+        await sending.wait()
+        relay.stop()
+        if arrives:
+            await asyncio.sleep(0)  # it has noticed
+            go_on.set()
+        await running
+    monkeypatch.undo()
+    assert relay.relayed["orders"] == (20 if arrives else 0)
+    await relay_all(outbox, kafka, "orders")
+    assert len(await ids_in(kafka, "orders")) == 20
+
+
 async def test_the_command_relays_and_says_how_many(
     outbox: EventBus, kafka: EventBus, postgres_url: str, kafka_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -403,5 +460,11 @@ async def test_the_command_relays_and_says_how_many(
     assert await asyncio.to_thread(app.run, arguments) == 0
     assert capsys.readouterr().out == "3 events of orders relayed\n"
     assert len(await ids_in(kafka, "orders")) == 3
+    assert await asyncio.to_thread(app.run, arguments) == 0  # a stream whose events are finished is there
+    await outbox.declare("refunds")
+    capsys.readouterr()
+    assert await asyncio.to_thread(app.run, [*arguments[:-2], "order,refunds", "--once"]) == 1
+    assert "there is no stream 'order' in postgresql://" in (said := capsys.readouterr().err)
+    assert "it has refunds" in said
     assert await asyncio.to_thread(app.run, ["bus", "relay", "--from", kafka_url, "--to", kafka_url, "--once"]) == 1
     assert "a relay reads from postgresql://" in capsys.readouterr().err

@@ -13,7 +13,9 @@ from kingdom.cli.parsing import command
 from kingdom.cli.session import run_async
 
 if TYPE_CHECKING:
-    from kingdom.bus import EventRouter, Moved
+    from collections.abc import Sequence
+
+    from kingdom.bus import EventBus, EventRouter, Moved
 
 _once_option = click.option("--once", is_flag=True, help="Stop when nothing is left to carry.")
 
@@ -77,8 +79,24 @@ async def _relay(
         if router is None:
             await kafka.setup()
         relay = Relay(outbox, kafka, streams, router=router, **options)
+        await _check_streams(outbox, streams or (), once=once)
         await relay.run(once=once)
         return relay.relayed
+
+
+async def _check_streams(bus: EventBus, streams: Sequence[str], *, once: bool) -> None:
+    """Refuse a stream that does not exist, or warn where it is waited for."""
+    from kingdom.bus.urls import redact_url
+
+    known = await bus.depth() if streams else {}
+    for stream in streams:
+        if stream in known or await anext(bus.records(stream), None) is not None:  # finished events have no depth
+            continue
+        there = f"it has {', '.join(sorted(known))}" if known else "it has none with events that wait"
+        what = f"there is no stream {stream!r} in {redact_url(bus.url)}: {there}"
+        if once:
+            raise output.CommandError("UNKNOWN_STREAM", what)
+        output.warn(f"{what}. It is relayed when something is published there")
 
 
 @command()

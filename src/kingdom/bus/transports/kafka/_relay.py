@@ -7,6 +7,7 @@ none follows. So what is in a partition is always a beginning of what was sent t
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -24,6 +25,7 @@ from kingdom.bus.transports.kafka._routing import shard_of
 from kingdom.bus.transports.kafka._topics import LEDGER_MAX_BYTES, topics_of
 
 _SEND_SECONDS: Final = 10.0  # for one batch; a relay's lease is longer
+_FLUSH_SECONDS: Final = 0.5  # between two looks whether the relay stops meanwhile
 # Errors of records that were not tried, or may go next time.
 _NOT_TRIED: Final = (
     KafkaError._PURGE_QUEUE,
@@ -51,8 +53,10 @@ class KafkaRelaySender:
         self._shards: dict[str, int] = {}  # of streams
         self._writing = asyncio.Lock()
         self._producer: Any = None
+        self._closing = threading.Event()
 
     async def close(self) -> None:
+        self._closing.set()
         self._producer = None
 
     async def send(self, rows: Sequence[OutboxRow]) -> RelayOutcome:
@@ -155,13 +159,24 @@ class KafkaRelaySender:
             except KafkaException as error:
                 unwritten[row.id] = error.args[0]
                 stopped.add(row.aggregate)
-        if not _flush(producer, max(0.1, deadline - time.monotonic())):
+        if not self._flush(producer, max(0.1, deadline - time.monotonic())):
             producer.purge(in_queue=True, in_flight=True, blocking=True)
-            _flush(producer, 1.0)
+            self._flush(producer, 1.0)
             broken = True
         if broken:  # it writes nothing more; what it sent last may still arrive
             self._producer = None
         return unwritten
+
+    def _flush(self, producer: Any, seconds: float) -> bool:
+        """Wait until all records are written; return whether they are, or were refused one by one."""
+        end = time.monotonic() + seconds
+        try:
+            while producer.flush(max(0.0, min(_FLUSH_SECONDS, end - time.monotonic()))):
+                if self._closing.is_set() or time.monotonic() >= end:
+                    return False
+        except (KafkaException, SystemError):  # a fatal error; it is raised through a callback that has run
+            return False
+        return True
 
     @staticmethod
     def _produce(producer: Any, record: RelayRecord, delivered: Callable[..., None], deadline: float) -> None:
@@ -191,14 +206,6 @@ class KafkaRelaySender:
             "message.max.bytes": max(LEDGER_MAX_BYTES, settings.max_bytes + (1 << 16)),
         }
         return Producer(config, logger=CLIENT_LOG)
-
-
-def _flush(producer: Any, seconds: float) -> bool:
-    """Wait until all records are written; return whether they are, or were refused one by one."""
-    try:
-        return bool(producer.flush(seconds) == 0)
-    except (KafkaException, SystemError):  # a fatal error; it is raised through a callback that has run
-        return False
 
 
 def _was_tried(error: KafkaError) -> bool:
