@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,8 @@ from kingdom.court.queues import put_documents
 from kingdom.court.sentinel.jira_events import adf_text
 from tests.support.fake_agents import FakeAgents
 from tests.support.fake_jira import FakeJira
+from tests.support.forking import fate
+from tests.support.general_victim import Deadly, DeadlyAgents
 from tests.support.generals import NOW, Post, posted
 from tests.support.github_server import GitHubServer, github_of_a_court
 from tests.support.kings import Realm, looks
@@ -40,9 +45,14 @@ def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHubSe
 @pytest.fixture
 async def post(tmp_path: Path, github: GitHubServer) -> AsyncIterator[Post]:
     async with posted(tmp_path / "court", land="pull-request", retries=0) as post:
-        post.base_url = github.url
-        post.system = {"git": {"credentials": {github.host: {"env": "HUB_TOKEN"}}}}
+        settle(post, github.url, github.host)
         yield post
+
+
+def settle(post: Post, url: str, host: str) -> None:
+    """Have a court work with GitHub."""
+    post.base_url = url
+    post.system = {"git": {"credentials": {host: {"env": "HUB_TOKEN"}}}}
 
 
 @pytest.fixture
@@ -237,6 +247,67 @@ async def test_a_ticket_says_that_the_work_was_stopped_after_it_said_that_it_had
     comments = [adf_text(one["body"]) for one in jira.issues["APP-7"]["comments"]]
     stopped = f"I stopped working on this: it was cancelled. Not now.\n({task.id}, stopped)"
     assert comments == [f"I have begun. ({task.id})", stopped]
+
+
+MANIFEST: dict[str, Any] = {"land": "pull-request", "retries": 0, "fetch_repo": False}
+
+
+async def cancel_at_work(post: Post, task_id: str) -> None:
+    """Have a task cancelled once its soldier works, unless it was before, and all be said that is to be said."""
+    agents, result, asked = fake(post), post.home.result(task_id), False
+    agents.gate.clear()
+    general = post.general()
+    await general.start()
+
+    def ended() -> bool:
+        nonlocal asked
+        if not asked and not result.exists() and (agents.orders or agents.adopted):
+            asked = True
+            request_cancel(post.home, "gen-test", task_id, "cancelled by ann", "")
+        left = cancel_requests(post.home, "gen-test") or waiting(post)
+        return result.exists() and not left and not list(post.home.queue.glob("tasks/in_progress/*"))
+
+    await post.work(general, ended)
+    await general.stop()
+
+
+async def _mortal(root: Path, url: str, host: str, task_id: str, when: int) -> None:
+    deadly = Deadly(root / "home", when)
+    async with posted(root, **MANIFEST) as post:
+        settle(post, url, host)
+        post.agents = agents = DeadlyAgents(root / "agents")
+        agents.deadly = deadly
+        for name in ("claim", "settle"):
+            setattr(post.bus, name, deadly.around(getattr(post.bus, name)))
+        sys.addaudithook(deadly.watch)
+        await cancel_at_work(post, task_id)
+
+
+def mortal(root: str, url: str, host: str, task_id: str, when: int) -> None:
+    """A process with a general in it that is killed at one point."""
+    asyncio.run(_mortal(Path(root), url, host, task_id, when))
+
+
+@pytest.mark.walk
+@pytest.mark.timeout(300)
+async def test_a_general_that_is_killed_at_any_point_says_it_once(tmp_path: Path, github: GitHubServer) -> None:
+    for when in range(1, 500):
+        root = tmp_path / f"at-{when}"
+        async with posted(root, **MANIFEST) as post:
+            task = await post.task(**{**ISSUE, "payload": {"number": when}})
+        code = await asyncio.to_thread(fate, mortal, str(root), github.url, github.host, task.id, when)
+        assert code in (0, -signal.SIGKILL)
+        async with posted(root, **MANIFEST) as post:
+            settle(post, github.url, github.host)
+            await cancel_at_work(post, task.id)
+            assert (post.result(task)["status"], post.status(task)) == ("cancelled", "cancelled")
+        texts = [one["body"].partition("\n")[0] for one in github.comments[("acme/app", when)]]
+        assert texts == ["I stopped working on this: it was cancelled."], f"killed at {when}"
+        if code == 0:
+            print(f"killed at {when - 1} points")
+            assert when > 20, "the walk was too short to mean anything"
+            return
+    pytest.fail("the story never ends")
 
 
 # ── what the king asks for ────────────────────────────────────────────────────────────────────────────────────────────
