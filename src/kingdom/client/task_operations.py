@@ -153,10 +153,10 @@ class TaskOperations(Connection):
         )
         return answer
 
-    def cancel_task(self, task_id: str, *, user: str | None = None) -> CommandAccepted:
+    def cancel_task(self, task_id: str, *, user: str | None = None, reason: str | None = None) -> CommandAccepted:
         """Cancel a task."""
         answer: CommandAccepted = self.request(
-            "POST", f"/api/tasks/{path_segment(task_id)}/cancel", body=given({"user": user}) or None
+            "POST", f"/api/tasks/{path_segment(task_id)}/cancel", body=given({"user": user, "reason": reason}) or None
         )
         return answer
 

@@ -149,10 +149,10 @@ async def test_a_task_is_cancelled_while_it_runs_and_can_be_done_again(court: We
         assert (said["alive"], soldier["id"], soldier["taskId"]) == (True, said["soldierId"], task_id)
         await court.until("/api/court", lambda seen: seen["soldiers"][0]["said"][-1:] == ["I take my time."])
         assert await court.refused("POST", f"/api/tasks/{task_id}/retry") == (409, "SYS_NOT_ENDED")
-        asked = await court.post(f"/api/tasks/{task_id}/cancel", {"user": "ann"})
+        asked = await court.post(f"/api/tasks/{task_id}/cancel", {"user": "ann", "reason": "Too dear."})
         assert asked["eventId"].startswith(f"evt-web-cancel-{task_id}-")
         state = await court.until(f"/api/tasks/{task_id}", lambda state: state["result"] and state)
-        assert "ann" in state["result"]["error"]
+        assert state["result"]["error"] == "cancelled by ann: Too dear."
         await court.until("/api/court", lambda seen: not seen["soldiers"])
         await court.until("/api/tasks", lambda page: page["total"] == 1, status="cancelled")
         assert await court.refused("POST", f"/api/tasks/{task_id}/cancel") == (409, "SYS_ALREADY_ENDED")

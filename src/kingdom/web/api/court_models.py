@@ -93,6 +93,17 @@ class RequestedBy(ApiModel):
     user: UserField | None = SignedBy
 
 
+class CancelRequested(RequestedBy):
+    """Who cancels a task, and why."""
+
+    reason: str | None = Field(
+        default=None,
+        max_length=2000,
+        description="Why: also for those who asked for it on GitHub or Jira.",
+        examples=["We do it next week."],
+    )
+
+
 class CommandAccepted(ApiModel):
     """A command that was stored durably. The king executes it at once, or when the court is started."""
 

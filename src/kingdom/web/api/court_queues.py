@@ -13,6 +13,7 @@ from kingdom.court.overview import OpenQuestion
 from kingdom.court.queues import MESSAGES
 from kingdom.web.acting import signature
 from kingdom.web.api.court_models import (
+    CancelRequested,
     CommandAccepted,
     CountedPage,
     CourtEventDocument,
@@ -163,6 +164,7 @@ async def get_event_trace(context: Context, event_id: EventIdPath) -> Ok[Page[Tr
 
 tasks_router = APIRouter(prefix="/api/tasks", tags=["court"])
 _REQUESTED_BY_WEB = RequestedBy()
+_CANCEL_REQUESTED = CancelRequested()
 
 
 @tasks_router.get("", operation_id="listTasks", summary="List tasks, newest first")
@@ -219,10 +221,10 @@ async def get_transcript(
 
 @tasks_router.post("/{taskId}/cancel", operation_id="cancelTask", summary="Cancel a task", status_code=202)
 async def post_task_cancel(
-    context: Context, task_id: TaskIdPath, asked: RequestedBy = _REQUESTED_BY_WEB
+    context: Context, task_id: TaskIdPath, asked: CancelRequested = _CANCEL_REQUESTED
 ) -> Ok[CommandAccepted]:
     """Remove a task from the queue, or stop its soldier. 409: it has already ended."""
-    event_id = await cancel_task(context.court, task_id, signature(asked.user), WEB_SOURCE)
+    event_id = await cancel_task(context.court, task_id, signature(asked.user), WEB_SOURCE, asked.reason)
     return ok(CommandAccepted(event_id=event_id, task_id=task_id))
 
 
