@@ -277,7 +277,9 @@ class FakeSlack:
         return self._listing(given, [post for post in self._in(given) if not post.get("thread_ts")][::-1])
 
     def _conversations_replies(self, given: dict[str, Any]) -> dict[str, Any]:
-        return self._listing(given, [p for p in self._in(given) if given["ts"] in (p["ts"], p.get("thread_ts"))])
+        until = float(given.get("latest", "inf"))
+        found = [p for p in self._in(given) if given["ts"] in (p["ts"], p.get("thread_ts")) and float(p["ts"]) < until]
+        return self._listing(given, found)
 
     def _conversations_list(self, given: dict[str, Any]) -> dict[str, Any]:
         found = [{"id": one, "name": name, "is_member": one in self.members} for one, name in self.channels.items()]

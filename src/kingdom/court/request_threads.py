@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 MENTION: Final = "slack.mention.received"
 DIRECT_MESSAGE: Final = "slack.dm.received"
 REQUEST_EVENTS: Final = (MENTION, DIRECT_MESSAGE)
+THREAD_FIELD: Final = "thread"
+"""The field of a payload with what was said in the thread before its first request."""
 SHIPPED_GENERAL: Final = "gen-slack"
 """The general of the package that takes requests."""
 _SUBJECT: Final = re.compile(r"slack-([CDG][A-Z0-9]+)-(\d+\.\d+)\Z")

@@ -421,3 +421,22 @@ async def test_without_the_scope_for_names_ids_are_shown_and_slack_is_not_asked_
     assert {one["payload"]["text"] for one in embassy.events()} == {f"ask @{BEN}"}
     assert not any("user_name" in one["payload"] for one in embassy.events())
     assert len(embassy.slack.called("users.info")) == 1
+
+
+async def test_an_alert_of_a_bot_is_taken_along_and_one_who_is_not_known_does_not_hide_other_names(
+    embassy: Embassy,
+) -> None:
+    async with embassy.sent() as role:
+        alert = embassy.slack.posted("IndexError in <https://x.example|parse>", "U0SENTRY")
+        embassy.slack.posts[-1]["bot_id"] = "B0SENTRY"
+        mention = embassy.slack.posted(f"<@{BOT}> fix this", thread_ts=alert["ts"])
+        await hears(embassy, role, embassy.slack.envelope(mention))
+        embassy.slack.fail("conversations.replies", "refuse", error="missing_scope")
+        other = embassy.slack.posted("The door is stuck.", BEN)
+        await hears(
+            embassy, role, embassy.slack.envelope(embassy.slack.posted(f"<@{BOT}> why?", thread_ts=other["ts"]))
+        )
+    first, second = (one["payload"] for one in embassy.events())
+    assert first["thread"] == [{"user": "U0SENTRY", "text": "IndexError in https://x.example"}]
+    assert (first["user_name"], second["user_name"]) == ("ann", "ann")
+    assert "thread" not in second, "what cannot be read does not stop the request"

@@ -155,6 +155,16 @@ def test_who_caused_an_event(event: dict[str, Any], cause: Person) -> None:
     assert people_of(event) == People(cause)
 
 
+def test_what_was_said_before_in_a_slack_thread_has_its_authors() -> None:
+    thread: list[object] = [{"user": "U2"}, {"user": "U1"}, {"user": "B3"}, {"user": "U2"}, "x"]
+    found = people_of({"source": "slack", "payload": {"user": "U1", "channel": "C1", "thread": thread}})
+    cause, *authors = (Person("slack", user, channel="C1") for user in ("U1", "U2", "B3"))
+    assert found == People(cause, tuple(authors))
+    for odd in (None, "U2", {"user": "U2"}, []):
+        payload = {"user": "U1", "channel": "C1", "thread": odd}
+        assert people_of({"source": "slack", "payload": payload}) == People(cause)
+
+
 def test_who_reported_a_ticket_wrote_what_others_comment_on() -> None:
     found = people_of({"source": "jira", "payload": {"author_id": "a1", "reporter_id": "a2"}})
     assert found == People(Person("jira", "a1"), (Person("jira", "a2"),))

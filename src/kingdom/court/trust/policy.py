@@ -22,6 +22,7 @@ from kingdom.base.files import ChangeDetector
 from kingdom.court.errors import InvalidConfig
 from kingdom.court.packages.manifest import CommandEvidence
 from kingdom.court.patterns import matches_any
+from kingdom.court.request_threads import THREAD_FIELD
 from kingdom.court.trust.config import REFUSE, TRUST_FILE, TRUSTED, TrustConfig, TrustRule, load_trust
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def people_of(event: Mapping[str, Any]) -> People:
         reporter = Person(source, _text(payload.get("reporter_id")), repo=repo)
         return People(cause, (reporter,) if reporter.user and reporter != cause else ())
     if source == "slack":
-        return People(Person(source, _text(payload.get("user")), channel=_text(payload.get("channel"))))
+        return _slack(payload)
     return People(Person(source, author_of(payload), repo=repo))
 
 
@@ -103,6 +104,14 @@ def _github(payload: Mapping[str, Any], repo: str | None) -> People:
     if payload.get("action") == "updated":  # the author of a commit can be set to anything
         return People(opener)
     return People(actor, (opener,) if opener.user and opener.user != actor.user else ())
+
+
+def _slack(payload: Mapping[str, Any]) -> People:
+    channel, thread = _text(payload.get("channel")), payload.get(THREAD_FIELD)
+    cause = Person(_SLACK_SOURCE, _text(payload.get("user")), channel=channel)
+    posts = [one for one in thread if isinstance(one, Mapping)] if isinstance(thread, list) else []
+    authors = dict.fromkeys(Person(_SLACK_SOURCE, _text(one.get("user")), channel=channel) for one in posts)
+    return People(cause, tuple(author for author in authors if author != cause))
 
 
 def _text(value: Any) -> str | None:

@@ -114,6 +114,10 @@ class ThreadStore:
         users = (self.requests.get(thread.subject) or {}).get("users") or []
         _put_recent(self.requests, thread.subject, {"users": list(dict.fromkeys([*users, user])), "at": now})
 
+    def is_requested(self, thread: SlackThread) -> bool:
+        """Return whether somebody has asked for something in a thread."""
+        return self.requests.get(thread.subject) is not None
+
     def has_asked(self, thread: SlackThread, user: str) -> bool:
         """Return whether a user has asked for something in a thread."""
         return user in ((self.requests.get(thread.subject) or {}).get("users") or [])
@@ -288,11 +292,12 @@ class UserDirectory:
         """Return the name of a user, or None when it cannot be found."""
         now, entry = self._clock(), self._known.get(user) or {}
         fresh = 0 <= now - float(entry.get("at") or 0.0) < _NAME_TTL_SECONDS
-        if not fresh and now >= self._not_before:
+        if not fresh and now >= self._not_before and _USER_ID.match(user):
             try:
                 found = (await self._api.call("users.info", user=user)).get("user") or {}
             except (SlackError, TryLater) as error:
-                self._not_before = now + _NAME_RETRY_SECONDS
+                unknown = isinstance(error, SlackRefused) and error.error == "user_not_found"
+                self._not_before = self._not_before if unknown else now + _NAME_RETRY_SECONDS
                 log.info("the names of Slack users are not known: %s", error)
             else:
                 profile = found.get("profile") or {}

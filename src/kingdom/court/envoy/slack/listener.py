@@ -22,7 +22,7 @@ from kingdom.court.errors import InvalidDocument
 from kingdom.court.loop import remove_stale_temporaries
 from kingdom.court.models import USER_NAME_FIELD
 from kingdom.court.repositories import known_repositories, named_repository
-from kingdom.court.request_threads import DIRECT_MESSAGE, MENTION, SlackThread
+from kingdom.court.request_threads import DIRECT_MESSAGE, MENTION, THREAD_FIELD, SlackThread
 from kingdom.court.trust.text_hash import add_text_hash
 from kingdom.journal.catalog import EventDetected, MessageHumanResponse
 
@@ -40,6 +40,8 @@ _PRUNE_INTERVAL_SECONDS: Final = 3600.0
 _UNSAFE_NAME_CHARS: Final = re.compile(r"[^A-Za-z0-9._-]")
 _STRANGER_SECONDS: Final = 86400.0  # between two answers to the same unlisted user
 _MAX_TEXT_CHARS: Final = 20_000
+_MAX_EARLIER_POSTS: Final = 20
+_MAX_EARLIER_CHARS: Final = 2_000  # of each
 log = logging.getLogger("kingdom.court.envoy.slack")
 
 
@@ -197,7 +199,7 @@ class SlackListener(ReplyListener):
         if posted.thread_ts is not None and context.threads.just_answered(posted.channel, posted.thread_ts, posted.ts):
             self._send_ephemeral(posted, "closed")
             return True
-        await self._request(posted, text)
+        await self._request(posted, text, bot)
         return True
 
     def _goes_on(self, posted: PostedMessage) -> bool:
@@ -206,11 +208,33 @@ class SlackListener(ReplyListener):
             return False
         return self._context.threads.has_asked(SlackThread(posted.channel, posted.thread_ts), posted.user)
 
-    async def _request(self, posted: PostedMessage, text: str) -> None:
+    async def _said_before(self, posted: PostedMessage, thread: SlackThread, bot: str) -> list[dict[str, str]]:
+        """Return what a thread says before the first request in it: that is often what the request is about.
+
+        People who may not use the court are left out. Later requests go on with a task that knows it.
+        """
+        context = self._context
+        if posted.thread_ts is None or posted.thread_ts == posted.ts or context.threads.is_requested(thread):
+            return []
+        said: list[dict[str, str]] = []
+        place = {"channel": posted.channel, "ts": posted.thread_ts, "latest": posted.ts, "limit": 200}
+        try:
+            async for one in context.api.pages("conversations.replies", "messages", **place):
+                author, text = one.get("user") or one.get("bot_id"), one.get("text")
+                if one.get("ts") == posted.ts or not isinstance(author, str) or not isinstance(text, str):
+                    continue
+                if author == bot or one.get("bot_id") or context.judge(author, posted.channel).permit is not None:
+                    said.append({"user": author, "text": to_plain_text(text, bot)[:_MAX_EARLIER_CHARS]})
+        except (SlackError, TryLater) as error:
+            log.warning("what was said before in the thread %s cannot be read: %s", thread.subject, error)
+        return [{**one, **await self._named(one["user"])} for one in said[-_MAX_EARLIER_POSTS:]]
+
+    async def _request(self, posted: PostedMessage, text: str, bot: str) -> None:
         """Emit an event for a mention, a direct message, or what goes on with one."""
         context, thread = self._context, SlackThread(posted.channel, posted.thread_ts or posted.ts)
         event_id = f"evt-slack-{posted.channel}-{posted.ts}"
         known = await asyncio.to_thread(known_repositories, context.services.home)
+        before = await self._said_before(posted, thread, bot)
         document = {
             "id": event_id,
             "type": DIRECT_MESSAGE if posted.direct else MENTION,
@@ -226,6 +250,7 @@ class SlackListener(ReplyListener):
                 "channel": posted.channel,
                 "ts": posted.ts,
                 "thread_ts": posted.thread_ts,
+                **({THREAD_FIELD: before} if before else {}),
             },
         }
         context.threads.received.put(
