@@ -180,13 +180,14 @@ def test_a_host_that_is_away_gets_the_result_from_the_next_engine(desk: Desk, mo
     listed = desk.run("workflow", "ls")
     assert "COMPLETED (not landed, no engine)" in listed
     assert f"not landed yet, it is tried again: {desk.github.host} cannot be reached: check its name" in listed
-    assert "no engine runs: kingdom workflow start WORKFLOW continues one" in listed
+    assert "no engine runs: kingdom workflow engine lands what waits" in listed
     shown = desk.run("workflow", "show", name)
     assert "an engine tries again at " in shown
     assert now in shown
     with desk.github, Background(None, "workflow", "engine") as engine:
         while "WorkflowLanded" not in (line := engine.stdout.readline()):
             assert line, "it ended"
+        assert f" {name} WorkflowLanded" in line, "workflows are named"
         engine.send_signal(signal.SIGINT)
         engine.communicate(timeout=60)
         (pull,) = desk.github.pulls["acme/app"]

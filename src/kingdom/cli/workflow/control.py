@@ -307,12 +307,14 @@ async def _print_events(store: WorkflowStore, running: WorkflowEngine, stop: asy
 
     broken = asyncio.ensure_future(running.wait())
     position = await store.last_event_number(None)
+    names: dict[str, str] = {}
     try:
         while not stop.is_set() and not broken.done():
             for event in await store.events(None, position, _EVENTS_PER_PAGE):
                 position = event.position
                 if event.type.startswith(_SHOWN_EVENTS):
-                    output.say(_event_text(event))
+                    await _learn_names(store, event, names)
+                    output.say(_event_text(event, names))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLL_SECONDS):
                     await stop.wait()
@@ -322,6 +324,20 @@ async def _print_events(store: WorkflowStore, running: WorkflowEngine, stop: asy
         broken.cancel()
 
 
-def _event_text(event: StoredEvent) -> str:
-    more = " ".join(str(value) for key, value in event.payload.items() if key in ("reason", "error", "workId"))
-    return f"{event.occurred_at.astimezone():%H:%M:%S} {event.workflow_id} {event.type} {more}".rstrip()
+async def _learn_names(store: WorkflowStore, event: StoredEvent, names: dict[str, str]) -> None:
+    """Add the names of the workflow of an event and of its works, by id, if they are not known yet."""
+    from kingdom.workflow.overview import names_by_id
+
+    if event.workflow_id in names and event.payload.get("workId", event.workflow_id) in names:
+        return
+    async with store.reading() as tx:
+        workflow = await tx.workflows.find_alone(event.workflow_id)
+        if workflow is not None:
+            names |= {workflow.id: workflow.name, **names_by_id(await tx.works.of_workflow(workflow.id))}
+
+
+def _event_text(event: StoredEvent, names: dict[str, str]) -> str:
+    said = [value for key, value in event.payload.items() if key in ("reason", "error", "workId")]
+    more = " ".join(names.get(str(value), str(value)) for value in said)
+    whose = names.get(event.workflow_id, event.workflow_id)
+    return f"{event.occurred_at.astimezone():%H:%M:%S} {whose} {event.type} {more}".rstrip()

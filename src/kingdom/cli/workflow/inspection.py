@@ -77,19 +77,22 @@ def ls(status: tuple[str, ...], limit: int, home: Path | None, store: str | None
         output.print_table([columns[number] for number in used], [[row[number] for number in used] for row in rows])
         if len(found) > limit:
             output.say("… and older ones (use --limit)")
-        if not engine and any(_needs_engine(one) for one in shown):
-            output.say(f"no engine runs: {NO_ENGINE_ADVICE}")
+        if not engine and (advice := next(filter(None, map(_engine_advice, shown)), None)):
+            output.say(f"no engine runs: {advice}")
     else:
         output.say("no workflows: kingdom workflow create TEMPLATE creates one")
 
 
-def _needs_engine(workflow: Workflow) -> bool:
-    return workflow.is_active or workflow.land_again is not None
+def _engine_advice(workflow: Workflow) -> str | None:
+    """Return what to do for a workflow while no engine runs; None if it needs none."""
+    if workflow.is_active:
+        return NO_ENGINE_ADVICE
+    return None if workflow.land_again is None else "kingdom workflow engine lands what waits"
 
 
 def _status_text(workflow: Workflow, *, engine: bool) -> str:
     waits = ["not landed"] if workflow.land_again is not None else []
-    if not engine and _needs_engine(workflow):
+    if not engine and _engine_advice(workflow) is not None:
         waits.append("no engine")
     return workflow.status + (f" ({', '.join(waits)})" if waits else "")
 
@@ -192,7 +195,7 @@ def print_overview(found: WorkflowOverview, *, engine: bool = True, holder: Hold
         ("name", workflow.name),
         ("status", workflow.status + (f": {workflow.reason}" if workflow.reason else "")),
         ("landing", land_again_text(workflow)),
-        ("engine", None if engine or not _needs_engine(workflow) else f"none runs: {NO_ENGINE_ADVICE}"),
+        ("engine", None if engine or (advice := _engine_advice(workflow)) is None else f"none runs: {advice}"),
         ("machine", holder and holder.home + ("" if holder.alive else ": its engine is gone")),
         ("issue", workflow.issue_key),
         ("template", workflow.template_id),
