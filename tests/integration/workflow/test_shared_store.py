@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,20 @@ from kingdom.agents.processes import find_process
 from kingdom.gitops import RemoteFailed
 from kingdom.gitops.checkpoint_remote import CheckpointRemote
 from kingdom.workflow.adapters.git_service import GitopsService
-from kingdom.workflow.commands import CommandRefused, send_command, wait_for_command
+from kingdom.workflow.commands import (
+    COMMAND_STREAM,
+    LAND_AGAIN,
+    CommandRefused,
+    SentCommand,
+    land_again,
+    send_command,
+    wait_for_command,
+)
 from kingdom.workflow.context import WorkflowContext
 from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus
 from kingdom.workflow.engine import EngineAlreadyRunning, WorkflowEngine, command_handlers, run_engine
 from kingdom.workflow.errors import HeldElsewhere
+from kingdom.workflow.lease_keeper import HeldCommands
 from kingdom.workflow.store.holds import EngineReplaced
 from kingdom.workflow.usecases.lifecycle import cancel_workflow, pause_workflow, start_workflow
 from tests.support.repositories import Remote, plain_git
@@ -297,6 +307,25 @@ async def test_a_workflow_whose_machine_is_gone_is_cancelled_and_deleted_elsewhe
         assert (await find(other, workflow_id)).status is WorkflowStatus.CANCELLED
         await command(other, "DeleteWorkflow", workflow_id)
     assert not plain_git(remote.folder, "for-each-ref", "refs/kingdom/")
+
+
+async def test_what_waits_to_be_landed_waits_for_its_machine(tmp_path: Path, postgres_url: str, remote: Remote) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    async with running_machine(a, postgres_url) as (parts, engine):
+        workflow_id = await create(parts, remote, runs("one", "echo 1 > one.txt"))
+        await command(parts, "StartWorkflow", workflow_id)
+        assert (await wait_until_resting(parts, workflow_id)).status is WorkflowStatus.COMPLETED
+        engine.abandon()
+        await end_lease(postgres_url, a)
+    due = land_again(workflow_id, 1, datetime(2026, 1, 1, tzinfo=UTC))
+    sent = SentCommand(due.event_id, LAND_AGAIN, workflow_id)
+    async with running_machine(b, postgres_url) as (other, _):
+        bus, holds = other.store.bus, other.store.holds
+        await bus.publish(COMMAND_STREAM, due)
+        assert holds is not None
+        assert await HeldCommands(bus, holds).claim(COMMAND_STREAM, worker="b", types=[LAND_AGAIN]) == []
+    async with running_machine(a, postgres_url) as (parts, _):
+        await wait_for_command(parts.store.bus, sent, 60)
 
 
 async def test_a_checkpoint_does_not_count_before_it_is_pushed(
