@@ -302,6 +302,17 @@ def _fold(cell: Styled, width: int) -> list[str]:
     return lines or [""]
 
 
+def step(command: str, does: str) -> str:
+    """Return a command and what it does, as one line, or as several on a terminal that is too narrow for it.
+
+    The command stays in one piece, so that it can be copied.
+    """
+    columns = shutil.get_terminal_size().columns
+    if not sys.stdout.isatty() or _width(f"{command} {does}") <= columns:
+        return f"{command} {does}"
+    return "\n".join((command, *(f"  {part}" for part in _fold(Styled(does, ""), columns - 2))))
+
+
 def wrap(text: str) -> str:
     """Return prose with line ends between its words for the width of the terminal; elsewhere as it is.
 

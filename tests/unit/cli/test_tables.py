@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kingdom.cli.output import Styled, Table, show, wrap
+from kingdom.cli.output import Styled, Table, show, step, wrap
 
 ROWS = [("orders", 12, "the payment was refused by the bank"), ("mails", 3, "")]
 
@@ -38,9 +38,12 @@ def test_a_name_without_spaces_is_folded_behind_a_joint() -> None:
 def test_prose_is_broken_between_words_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "claude works on shop from main"
     assert wrap(text) == text
+    assert step("kingdom up", "starts it") == "kingdom up starts it"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "12")
     assert wrap(text).splitlines() == ["claude works", "on shop from", "main"]
+    said = step("kingdom workflow diff a-long-name", "shows what changed")
+    assert said.splitlines() == ["kingdom workflow diff a-long-name", "  shows what", "  changed"]
 
 
 def test_a_word_that_is_too_long_is_folded_anywhere() -> None:

@@ -195,7 +195,7 @@ async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> in
             return await run_request(place, context, start, view, at_rest)
         except asyncio.CancelledError:  # Ctrl-C, and another process is the engine
             stop = f"kingdom workflow pause {start.word} stops it"
-            view.say(f"it goes on: kingdom workflow watch {start.word} shows it, {stop}")
+            view.say(output.step(f"it goes on: kingdom workflow watch {start.word}", f"shows it, {stop}"))
             raise
 
 

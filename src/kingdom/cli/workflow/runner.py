@@ -209,7 +209,8 @@ async def _run_elsewhere(run: _Run) -> int | None:
         await _cancel_and_wait(started)
         await _cancel_and_wait(gone)
     if left:
-        run.view.say("the engine has stopped: this process is the engine now, and Ctrl-C pauses the workflow")
+        stopped = "the engine has stopped: this process is the engine now, and Ctrl-C pauses the workflow"
+        run.view.say(output.wrap(stopped))
         return None
     return await _end(run, overview)
 
@@ -261,8 +262,9 @@ async def _run_here(run: _Run) -> int | None:
                         with contextlib.suppress(WorkflowError):  # it rests already, or never started
                             await carry["PauseWorkflow"](run.request.workflow_id)
                         word = run.request.word
-                        run.view.say(f"paused: kingdom workflow resume {word} continues where it stopped")
-                        run.view.say(f"kingdom workflow follow-up {word} TEXT continues with what you say")
+                        resume, more = f"kingdom workflow resume {word}", f"kingdom workflow follow-up {word} TEXT"
+                        run.view.say(output.step(f"paused: {resume}", "continues where it stopped"))
+                        run.view.say(output.step(more, "continues with what you say"))
                         return output.INTERRUPTED
                     if overview is None or not await _unless_broken(run.goes_on(overview, stop), broken):
                         break
@@ -355,7 +357,8 @@ async def _wait_for_other_workflows(run: _Run, broken: asyncio.Task[None], stop:
             shown = True
             names = ", ".join(workflow.name for workflow in active[:_MAX_NAMED])
             more = ", …" if len(active) > _MAX_NAMED else ""
-            run.view.say(f"this engine also runs {names}{more}: Ctrl-C ends the wait and leaves it to the next engine")
+            also = f"this engine also runs {names}{more}:"
+            run.view.say(output.step(also, "Ctrl-C ends the wait and leaves it to the next engine"))
         if broken.done():
             broken.result()
         with contextlib.suppress(TimeoutError):

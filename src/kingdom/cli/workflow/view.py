@@ -264,23 +264,24 @@ def next_steps(overview: WorkflowOverview, ways: Ways = _NO_WAYS) -> list[str]:
         return _result_lines(overview, ways)
     if workflow.status not in ("PAUSED", "FAILED"):
         return []
+    follow_up = f"kingdom workflow follow-up {word} TEXT"
     last = [point.id for point in overview.checkpoints if point.complete and point.valid][-1:]
-    steps = [f"kingdom workflow diff {last[0][-SHORT_ID_CHARS:]} shows what changed"] if last else []
+    steps = [output.step(f"kingdom workflow diff {last[0][-SHORT_ID_CHARS:]}", "shows what changed")] if last else []
     if waiting := [work for work in overview.works if work.status == "WAITING"]:
-        answers = f"kingdom workflow answer {word} TEXT answers the question, and it goes on"
+        answers = output.step(f"kingdom workflow answer {word} TEXT", "answers the question, and it goes on")
         return [*steps, answers, *_default_lines(waiting)]
     if workflow.status == "FAILED" or any(work.status == "FAILED" for work in overview.works):
         back = "without --retry it restarts from the last checkpoint"
-        retry = f"kingdom workflow resume {word} --retry continues where it stopped; {back}"
-        more = f"kingdom workflow follow-up {word} TEXT continues with what you say"
+        retry = output.step(f"kingdom workflow resume {word} --retry", f"continues where it stopped; {back}")
+        more = output.step(follow_up, "continues with what you say")
         begun = any(work.status != "PENDING" for work in overview.works)
         return [*steps, retry, *([more] if begun else [])]
     if any(work.status == "PAUSED" for work in overview.works):
         drop = "with --discard it restarts from the last checkpoint"
-        resume = f"kingdom workflow resume {word} continues where it stopped; {drop}"
-        return [*steps, resume, f"kingdom workflow follow-up {word} TEXT continues with what you say"]
-    more = f"kingdom workflow follow-up {word} TEXT has the agent change something first"
-    return [*steps, f"kingdom workflow resume {word} continues it", *([more] if last else [])]
+        resume = output.step(f"kingdom workflow resume {word}", f"continues where it stopped; {drop}")
+        return [*steps, resume, output.step(follow_up, "continues with what you say")]
+    more = output.step(follow_up, "has the agent change something first")
+    return [*steps, output.step(f"kingdom workflow resume {word}", "continues it"), *([more] if last else [])]
 
 
 def _default_lines(waiting: list[Work]) -> list[str]:
@@ -305,16 +306,17 @@ def _result_lines(overview: WorkflowOverview, ways: Ways) -> list[str]:
         if landing is not None and landing.error:
             lines.append(f"{name}: not landed: {landing.error}")
         if landing is not None and landing.pushed:
-            lines.append(f"{name}: landed on {landing.branch}: {landing.url or landing.remote}")
+            lines.append(output.step(f"{name}: landed on {landing.branch}:", landing.url or landing.remote))
         else:
-            lines.append(f"{name}: the branch {tree.branch} in {tree.path}")
+            lines.append(output.step(f"{name}: the branch {tree.branch}", f"in {tree.path}"))
     if (again := land_again_text(overview.workflow)) is not None:
         lines.append(again)
     elif any(one.error for one in landings.values()) or (lines and not landings):
         lines += _land_lines(word, ways)
     if lines:
-        lines.append(f"kingdom workflow diff {word} --base shows what changed")
-        lines.append(f"kingdom workflow follow-up {word} TEXT has the agent do more on the same branch")
+        lines.append(output.step(f"kingdom workflow diff {word} --base", "shows what changed"))
+        follow_up = f"kingdom workflow follow-up {word} TEXT"
+        lines.append(output.step(follow_up, "has the agent do more on the same branch"))
     return lines
 
 
@@ -324,18 +326,18 @@ def land_again_text(workflow: Workflow) -> str | None:
         return None
     word, at = workflow_word(workflow), f"{again.at.astimezone():%Y-%m-%d %H:%M}"
     now = f"kingdom workflow land {word} does it now, kingdom workflow cancel {word} gives it up"
-    return f"an engine tries again at {at}: {now}"
+    return output.step(f"an engine tries again at {at}:", now)
 
 
 def _land_lines(word: str, ways: Ways) -> list[str]:
     """Return the commands that land a workflow, in the ways that there are."""
-    lines = []
+    lines, land = [], f"kingdom workflow land {word}"
     if "pull-request" in ways.choices:
-        lines.append(f"kingdom workflow land {word} pushes it and opens a pull request")
+        lines.append(output.step(land, "pushes it and opens a pull request"))
     elif "push" in ways.choices:
-        lines.append(f"kingdom workflow land {word} --push pushes it")
+        lines.append(output.step(f"{land} --push", "pushes it"))
     if "checkout" in ways.choices:
-        lines.append(f"kingdom workflow land {word} --into {ways.into} makes its branch in your checkout")
+        lines.append(output.step(f"{land} --into {ways.into}", "makes its branch in your checkout"))
     return lines
 
 
