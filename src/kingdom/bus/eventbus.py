@@ -400,7 +400,9 @@ def _opener(scheme: str, url: str) -> Callable[[str, TransportOptions], Transpor
             module = importlib.import_module(f"{_GROUP}.{scheme}")
         except ModuleNotFoundError as error:
             if error.name != f"{_GROUP}.{scheme}":
-                how = f"pip install 'kingdom[{_EXTRAS[scheme]}]'" if scheme in _EXTRAS else f"install {error.name}"
+                from kingdom.base.installation import install_command
+
+                how = install_command(_EXTRAS[scheme]) if scheme in _EXTRAS else f"install {error.name}"
                 raise UnknownTransport(f"{scheme}: needs the package {error.name}, which is missing: {how}") from error
         else:
             return module.open  # type: ignore[no-any-return]

@@ -102,9 +102,9 @@ def missing_package(error: ModuleNotFoundError) -> CommandError | None:
     extra = EXTRA_OF_PACKAGE.get(package)
     if extra is None:
         return None
-    return CommandError(
-        "NOT_INSTALLED", f"this command needs the package {package}: run pip install 'kingdom[{extra}]'"
-    )
+    from kingdom.base.installation import install_command
+
+    return CommandError("NOT_INSTALLED", f"this command needs the package {package}: run {install_command(extra)}")
 
 
 def load(spec: CommandSpec) -> click.Command:

@@ -58,8 +58,7 @@ def find_site(package: Path) -> Path:
     if not (checkout / "docs" / "README.md").exists():
         raise output.CommandError(
             "NO_DOCS",
-            "this installation has no copy of the documentation: install a release with `pip install 'kingdom[web]'`, "
-            "or run `make docs` in a checkout",
+            "this installation has no copy of the documentation: a release has one, or run `make docs` in a checkout",
         )
     built = checkout / "artifacts" / "docs"
     if not (built / _PAGE).exists():

@@ -18,6 +18,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from typing import TYPE_CHECKING, Final
 
+from kingdom.base.installation import install_command
 from kingdom.bus.transport import CONNECT_SECONDS
 from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError, InvalidConfig
@@ -208,7 +209,7 @@ def _make_envoy(services: Services, system: SystemConfig, *, foreground: bool) -
         from kingdom.court.envoy.slack import SLACK_RETRY_POLICY, open_slack
     except ModuleNotFoundError as error:
         raise InvalidConfig(
-            f"Slack needs the package {error.name}, which is missing: pip install 'kingdom[court]'"
+            f"Slack needs the package {error.name}, which is missing: {install_command('court')}"
         ) from None
     from kingdom.court.envoy.port import MultiListener, MultiSender
 
