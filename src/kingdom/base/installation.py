@@ -21,6 +21,8 @@ def install_command(extra: str) -> str:
     elif "vcs_info" in source:
         vcs = source["vcs_info"]
         wanted = f"{_NAME}[{extra}] @ {vcs['vcs']}+{source['url']}@{vcs['commit_id']}"
+    elif not source["url"].startswith("file:"):
+        wanted = f"{_NAME}[{extra}] @ {source['url']}"
     else:
         place = Path(unquote(urlsplit(source["url"]).path))
         if not place.exists():  # a checkout that was moved or removed since, a file that was downloaded

@@ -28,7 +28,7 @@ COMMIT = "0123456789012345678901234567890123456789"
         ({"url": "file://{here}/gone", "dir_info": {}}, "pip install '.[web]' in a checkout of Kingdom"),
         (
             {"url": "https://example.com/kingdom.whl", "archive_info": {}},
-            "pip install '.[web]' in a checkout of Kingdom",
+            "pip install 'kingdom[web] @ https://example.com/kingdom.whl'",
         ),
         (
             {"url": "https://example.com/kingdom.git", "vcs_info": {"vcs": "git", "commit_id": COMMIT}},
