@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from kingdom.court.machines.listing import MachineState
     from kingdom.court.overview import ActiveAlert, BudgetSummary, HealthState, OpenQuestion, RoleState
     from kingdom.court.problems import CourtProblem
 
@@ -21,7 +22,7 @@ class AttentionItem:
 
     kind: AttentionKind
     subject: str = ""
-    """The text of an alert, the name of a role, or the first tasks that ask."""
+    """The text of an alert, the name of a role, the first tasks that ask, or this machine, where others may be up."""
     detail: str = ""
     """The state of a role, of the load or of the budget."""
     reason: str = ""
@@ -40,7 +41,7 @@ class AttentionItem:
             case "problems":
                 return f"{self.count} problem{plural}, listed below"
             case "down":
-                return "the court is not up: kingdom up starts it"
+                return f"{self.subject or 'the court'} is not up: kingdom up starts it"
             case "load":
                 why = f" ({self.reason})" if self.reason else ""
                 return f"health is {self.detail}{why}"
@@ -69,6 +70,8 @@ class CourtFacts(Protocol):
     def budget(self) -> BudgetSummary: ...
     @property
     def holds(self) -> Mapping[str, Any]: ...
+    @property
+    def machines(self) -> Sequence[MachineState]: ...
 
 
 def attention_of(court: CourtFacts) -> list[AttentionItem]:
@@ -85,7 +88,7 @@ def attention_of(court: CourtFacts) -> list[AttentionItem]:
     if court.problems:
         found.append(AttentionItem("problems", count=sum(one.count for one in court.problems)))
     if not court.running:
-        found.append(AttentionItem("down"))
+        found.append(AttentionItem("down", "this machine" if len(court.machines) > 1 else ""))
     return found
 
 

@@ -325,7 +325,7 @@ def _roles(home: Home, now: float) -> list[RoleState]:
             state = "starting" if age is None else "late"
         reason = known.reason if known and known.deaths else ""
         if not reason and beat.get("failures"):
-            reason = f"the last {beat['failures']} ticks failed"
+            reason = "the last tick failed" if beat["failures"] == 1 else f"the last {beat['failures']} ticks failed"
         if not reason and state == "running" and isinstance(beat.get("trouble"), str):
             reason = beat["trouble"]
         found.append(RoleState(name, state, pid, age, known.deaths if known else 0, reason))

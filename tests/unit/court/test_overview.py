@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kingdom.base.files import write_json
 from kingdom.court.home import MARKER, Home
+from kingdom.court.machines.listing import Machine, save_machines
 from kingdom.court.overview import read_overview_without_queues
 
 
@@ -19,3 +20,14 @@ def test_a_question_that_a_file_answers_is_not_asked_any_more(tmp_path: Path) ->
         write_json(home.result(task_id), {"general": "gen-x", "question": {"text": f"Which, {task_id}?"}})
     (home.queue / f"events/pending/evt-console-response-{first}-1.json").write_text("{}")
     assert [one.question for one in read_overview_without_queues(home, 0.0).questions] == [f"Which, {second}?"]
+
+
+def test_a_machine_that_is_down_does_not_speak_for_the_court(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.config.mkdir()
+    (tmp_path / MARKER).write_text("queue: {transport: 'postgresql://db/court'}\n")
+    assert read_overview_without_queues(home, 0.0).attention()[-1] == "the court is not up: kingdom up starts it"
+    (home.config / "machine.yaml").write_text("{name: seat}\n")
+    machines = [Machine(name, False, None, 1.0, 0.0, "active", leads=name == "spare") for name in ("seat", "spare")]
+    save_machines(home, machines, 0.0)
+    assert read_overview_without_queues(home, 0.0).attention()[-1] == "this machine is not up: kingdom up starts it"

@@ -94,9 +94,10 @@ def _status_parts(overview: CourtOverview) -> list[output.Part]:
         from kingdom.cli.court.machines import MACHINE_COLUMNS, machine_row
 
         parts.append(output.Table(MACHINE_COLUMNS, [machine_row(one) for one in overview.machines]))
-    columns = ("queue", "waiting", "processing", "invalid or failed", "oldest")
-    rows = [_queue_row(queue.name, queue.counts, queue.oldest_seconds) for queue in overview.queues]
-    parts.append(output.Table(columns, rows, right=columns[1:]))
+    if overview.queues:  # they can be read
+        columns = ("queue", "waiting", "processing", "invalid or failed", "oldest")
+        rows = [_queue_row(queue.name, queue.counts, queue.oldest_seconds) for queue in overview.queues]
+        parts.append(output.Table(columns, rows, right=columns[1:]))
     if overview.holds:
         held = [(reason, *_hold_cells(detail)) for reason, detail in overview.holds.items()]
         parts.append(output.Table(("held back because", "events", "such as"), held, right=("events",)))
