@@ -186,6 +186,19 @@ def test_a_machine_that_could_not_join_gets_no_role(tmp_path: Path, postgres_url
     assert court.run("machines", "remove", "builder", "--yes").returncode == 0  # its role of the server
 
 
+def test_who_stops_a_machine_that_was_cut_off_learns_that_nothing_is_known_of_the_others(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    seat = Court(tmp_path / "seat")
+    assert kingdom("init", str(seat.root), "--database", postgres_url, "--machine", "seat").returncode == 0
+    others = [
+        Machine("spare", False, None, 100.0, 0.0, "active"),
+        Machine("builder", True, None, 100.0, 0.0, "active", {"stopped": True}),
+    ]
+    save_machines(Home(seat.root), others, time.time())
+    assert seat.run("down").stdout == "this machine was not up; nothing was heard of spare lately\n"
+
+
 def test_the_first_machine_cannot_leave_and_an_unknown_one_cannot_be_removed(tmp_path: Path, postgres_url: str) -> None:
     court = Court(tmp_path / "court")
     assert kingdom("init", str(court.root), "--database", postgres_url, "--machine", "seat").returncode == 0

@@ -217,10 +217,14 @@ def down(soldiers: bool, timeout: float, home: Path | None, json: bool) -> None:
         output.print_json({"was_up": was_up, "soldiers": [soldier.id for soldier in alive]})
         return
     stopped = "is down" if was_up else "was not up"
-    others = [one for one in read_machines(court, time.time()) if one.state == "active" and not one.here]
+    machines = [one for one in read_machines(court, time.time()) if not one.here]
+    others = [one for one in machines if one.state == "active"]
     names = ", ".join(one.name for one in others)
     if not others:
-        output.say(f"the court {stopped}")
+        silent = ", ".join(one.name for one in machines if one.state == "silent")
+        output.say(
+            f"this machine {stopped}; nothing was heard of {silent} lately" if silent else f"the court {stopped}"
+        )
     elif all(one.joined for one in others):
         output.say(f"this machine {stopped}; new events wait until one leads again (kingdom up); still up: {names}")
     else:
