@@ -15,6 +15,7 @@ import re
 import shlex
 import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TextIO, TypeAlias
@@ -305,12 +306,13 @@ def _fold(cell: Styled, width: int) -> list[str]:
 def step(command: str, does: str) -> str:
     """Return a command and what it does, as one line, or as several on a terminal that is too narrow for it.
 
-    The command stays in one piece, so that it can be copied.
+    The command, and a path or address in what it does, stay in one piece, so that they can be copied.
     """
     columns = shutil.get_terminal_size().columns
     if not sys.stdout.isatty() or _width(f"{command} {does}") <= columns:
         return f"{command} {does}"
-    return "\n".join((command, *(f"  {part}" for part in _fold(Styled(does, ""), columns - 2))))
+    more = textwrap.wrap(does, columns - 2, break_long_words=False, break_on_hyphens=False)
+    return "\n".join((command, *(f"  {part}" for part in more)))
 
 
 def wrap(text: str) -> str:

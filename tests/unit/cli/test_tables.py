@@ -44,6 +44,8 @@ def test_prose_is_broken_between_words_on_a_terminal_only(monkeypatch: pytest.Mo
     assert wrap(text).splitlines() == ["claude works", "on shop from", "main"]
     said = step("kingdom workflow diff a-long-name", "shows what changed")
     assert said.splitlines() == ["kingdom workflow diff a-long-name", "  shows what", "  changed"]
+    said = step("shop: the branch b in", "/home/ada/worktrees/shop-1")
+    assert said.splitlines() == ["shop: the branch b in", "  /home/ada/worktrees/shop-1"], "it can be copied"
 
 
 def test_a_word_that_is_too_long_is_folded_anywhere() -> None:

@@ -308,7 +308,7 @@ def _result_lines(overview: WorkflowOverview, ways: Ways) -> list[str]:
         if landing is not None and landing.pushed:
             lines.append(output.step(f"{name}: landed on {landing.branch}:", landing.url or landing.remote))
         else:
-            lines.append(output.step(f"{name}: the branch {tree.branch}", f"in {tree.path}"))
+            lines.append(output.step(f"{name}: the branch {tree.branch} in", tree.path))
     if (again := land_again_text(overview.workflow)) is not None:
         lines.append(again)
     elif any(one.error for one in landings.values()) or (lines and not landings):
