@@ -200,7 +200,9 @@ def _print_landed(landed: list[LandedBranch], *, json: bool) -> None:
         landing = one.landing
         where = f"{landing.url} ({'opened' if one.opened else 'updated'})" if landing.url else f"at {landing.remote}"
         count = output.plural(one.commits, "commit")
-        output.say(f"{one.git.name}: {count} on {landing.branch}, to be merged into {landing.base}: {where}")
+        output.say(
+            output.step(f"{one.git.name}: {count} on {landing.branch}, to be merged into {landing.base}:", where)
+        )
 
 
 def _document(one: LandedBranch) -> dict[str, Any]:
@@ -224,8 +226,9 @@ def _print_brought(brought: BroughtBranch, *, json: bool) -> None:
         output.print_json(named | {"commits": brought.commits})
     else:
         count = output.plural(brought.commits, "commit")
-        output.say(f"{brought.git.name}: {count} on the branch {brought.branch} in {brought.folder}")
-        output.say(f"see them with git log {brought.branch}, take them with git merge {brought.branch}")
+        output.say(output.step(f"{brought.git.name}: {count} on the branch {brought.branch} in", str(brought.folder)))
+        taking = f"take them with git merge {brought.branch}"
+        output.say(output.step(f"see them with git log {brought.branch},", taking))
 
 
 def _save_patches(text: str, file: str, *, json: bool) -> None:
