@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from kingdom.court.home import Home
 from kingdom.court.machines.listing import Machine, save_machines
+from kingdom.court.machines.registry import Registry
 from tests.support.command import kingdom
 from tests.support.courts import Court, until
 
@@ -80,6 +82,7 @@ def test_a_machine_joins_works_for_the_court_and_leaves(tmp_path: Path, postgres
             assert done.stdout.startswith("builder-2 has left the court")
             assert "builder-2" not in _machines(seat.root)
             assert builder.pids() == {}
+        assert "it has left the court: kingdom join makes it" in builder.run("status").stdout
         done = builder.run("up")
         assert (
             done.stderr == "error: builder-2 has left the court: kingdom join makes it a machine of the court again\n"
@@ -203,6 +206,9 @@ def test_the_first_machine_cannot_leave_and_an_unknown_one_cannot_be_removed(tmp
     court = Court(tmp_path / "court")
     assert kingdom("init", str(court.root), "--database", postgres_url, "--machine", "seat").returncode == 0
     assert "seat leads the court, and no other machine stands by" in court.run("leave").stderr
+    asyncio.run(Registry(postgres_url).sign("spare", joined=False, report={"stopped": True}))  # it is down
+    assert "seat leads the court, and no other machine stands by" in court.run("leave").stderr
+    assert court.run("machines", "remove", "spare", "--yes").returncode == 0
     assert "the court has no machine 'x'" in court.run("machines", "remove", "x", "--yes").stderr
     assert "seat is this machine: kingdom leave" in court.run("machines", "remove", "seat", "--yes").stderr
     done = kingdom("init", str(tmp_path / "other"), "--database", postgres_url)

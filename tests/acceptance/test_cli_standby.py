@@ -95,6 +95,8 @@ def test_a_machine_that_stands_by_takes_over_and_the_court_goes_on(machines: _Th
         assert [one["name"] for one in spare.ask("status")["roles"]] == ["link"]
         until(lambda: "seat leads the court; this machine stands by" in spare.said, "a word about it")
         assert "error" not in {one["level"] for one in spare.ask("doctor")["checks"] if one["name"] != "engine claude"}
+        refused = spare.run("backup", str(spare.root.parent / "court.tar.gz"))
+        assert "seat leads the court, and this machine has a copy of its files: do it there" in refused.stderr
         first = seat.emit()
         until(lambda: _done(seat, first), "the first task")
         asking = seat.emit({"result": QUESTION})

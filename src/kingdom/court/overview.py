@@ -23,7 +23,13 @@ from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError
 from kingdom.court.king.admission import HealthGate
 from kingdom.court.machines.capacity import leads_or_joined, runs_here
-from kingdom.court.machines.listing import MachineState, homeless_generals, machine_problems, read_machines
+from kingdom.court.machines.listing import (
+    MachineState,
+    homeless_generals,
+    machine_problems,
+    own_problem,
+    read_machines,
+)
 from kingdom.court.machines.role_reports import budget_level, read_role_reports
 from kingdom.court.packages.installed import GeneralsCache, load_generals
 from kingdom.court.problems import (
@@ -225,7 +231,7 @@ def read_overview_without_queues(home: Home, now: float, readers: OverviewReader
     view.holds = reports.holds
     view.machines = read_machines(home, now)
     _add_from_machines(view)
-    view.problems += machine_problems(view.machines)
+    view.problems += [*own_problem(home), *machine_problems(view.machines)]
     if view.machines:
         generals = load_generals(home).by_name.values()
         view.problems += homeless_generals(view.machines, [general.manifest for general in generals])

@@ -30,11 +30,11 @@ def backup(file: Path, home: Path | None, json: bool) -> None:
     from dataclasses import asdict
 
     from kingdom.court.backup import make_backup
-    from kingdom.court.machines.capacity import refuse_joined
+    from kingdom.court.machines.capacity import require_lead
 
     court = find_home(home)
     with errors_reported():
-        refuse_joined(court)
+        require_lead(court)  # a copy of its files is behind the database
         made = make_backup(court, file, _workflow_rows())
     if json:
         output.print_json(asdict(made))

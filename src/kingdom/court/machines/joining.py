@@ -12,6 +12,7 @@ from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError, MachineRefused
 from kingdom.court.init_home import HomeChoices, create_home
 from kingdom.court.machines.capacity import note_machine_state
+from kingdom.court.machines.listing import describe_machine
 from kingdom.court.machines.registry import Registry
 from kingdom.court.machines.rights import Rights
 from kingdom.court.packages.installed import general_folders
@@ -146,11 +147,10 @@ def wait_for_tasks(home: Home, timeout: float) -> list[str]:
 
 
 async def is_last_to_lead(home: Home) -> bool:
-    """Whether no other machine of the court could lead it."""
+    """Whether no other machine of the court could lead it now."""
     section, registry = own_machine(home)
-    return not any(
-        not one.joined and one.state == "active" and one.name != section.name for one in await registry.machines()
-    )
+    machines = [describe_machine(one, section.name) for one in await registry.machines()]
+    return not any(not one.joined and one.state == "active" and not one.here for one in machines)
 
 
 async def leave_court(home: Home) -> None:

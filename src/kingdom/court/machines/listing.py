@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 
 from kingdom.base.files import read_object, write_json
 from kingdom.base.times import epoch_seconds
-from kingdom.court.machines.capacity import load_machine
+from kingdom.court.machines.capacity import load_machine, machine_state
 from kingdom.court.machines.role_reports import CourtSummary, reported_holds
 from kingdom.court.models import timestamp
 from kingdom.court.problems import API_CONFIG, CourtProblem
@@ -206,6 +206,20 @@ def machine_problems(machines: Iterable[MachineState]) -> Iterator[CourtProblem]
                 f"it was not seen for a minute or longer; its tasks go to other machines. Look at it, or run "
                 f"kingdom machines remove {machine.name}",
             )
+
+
+def own_problem(home: Home) -> Iterator[CourtProblem]:
+    """Yield that this machine is none of the court any more."""
+    section, state = load_machine(home), machine_state(home)
+    if section is None or state not in ("left", "removed"):
+        return
+    why = "it has left the court: kingdom join makes it a machine of the court again"
+    if state == "removed":
+        why = (
+            f"it was removed from the court, and claims nothing: after kingdom machines remove {section.name} --forget "
+            "on the machine that leads, kingdom join makes it a machine of the court again"
+        )
+    yield CourtProblem(f"machine {section.name}", why)
 
 
 def homeless_generals(machines: Sequence[MachineState], generals: Iterable[Manifest]) -> Iterator[CourtProblem]:
