@@ -86,7 +86,7 @@ def test_the_command_opens_the_terminal_only_for_a_person_at_one(
     from kingdom.cli.court import tasks
 
     opened: list[list[str]] = []
-    monkeypatch.setattr(tasks, "with_court", lambda *_: TaskEnd("success", ""))
+    monkeypatch.setattr(tasks, "with_court", lambda *_, **__: TaskEnd("success", ""))
     monkeypatch.setattr("kingdom.court.following.terminal_command", lambda *_: [sys.executable, "-V"])
     monkeypatch.setattr(tasks, "find_home", lambda _: Home(tmp_path))
     monkeypatch.setattr(os, "execvp", lambda _, argv: opened.append(argv))
