@@ -316,7 +316,7 @@ def test_ctrl_c_only_stops_watching_where_an_engine_runs(shop: Shop) -> None:
 def test_the_first_of_two_terminals_shows_its_result_before_it_waits_for_the_other(shop: Shop) -> None:
     with begun("run", TEXT, "--land", "checkout", *shop.scripted(HALF)) as first:
         line_with(first, "I begin.")
-        with begun("run", "Wait for long", *shop.scripted(HALF)) as second:
+        with begun("run", "Wait for long", *shop.scripted(HALF, "long.json")) as second:
             line_with(second, "I begin.")
             shop.kingdom("workflow", "pause", "add-a-json-flag-to-ls")
             line_with(first, "PAUSED (1 file changed")
@@ -337,7 +337,7 @@ def test_the_first_of_two_terminals_shows_its_result_before_it_waits_for_the_oth
 def test_each_of_two_terminals_is_asked_as_soon_as_its_own_request_rests(shop: Shop) -> None:
     with Terminal("run", "Paint it", *shop.scripted(ASKING, "asking.json")) as first:
         first.see("answer (Enter: later): ")
-        with Terminal("run", "Wait for long", *shop.scripted(HALF)) as second:
+        with Terminal("run", "Wait for long", *shop.scripted(HALF, "long.json")) as second:
             assert "Ctrl-C only stops watching" in second.see("I begin."), "the first serves both"
             first.type("blue\n")
             assert "COMPLETED (1 file changed, +1 -0" in first.see("land it as (checkout, none) [none]: ")
