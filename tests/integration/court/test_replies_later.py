@@ -89,7 +89,7 @@ async def at_work(post: Post, number: int = 1, **fields: Any) -> tuple[General, 
 
 def waiting(post: Post) -> list[str]:
     """The replies that are not posted yet."""
-    return sorted(path.stem for path in (post.home.role("gen-test") / "replies").glob("*"))
+    return sorted(path.stem for path in (post.home.role("gen-test") / "replies").glob("task-*"))
 
 
 def nothing_waits_later(post: Post) -> bool:

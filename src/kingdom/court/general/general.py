@@ -113,6 +113,7 @@ class General:
         """Recall the tasks that a former process held, and continue them."""
         await self._context.workspace.prune()
         remove_stale_temporaries(self._context.home.general_memory(self.name))
+        self._context.replies.sweep()
         self._renewed = self._context.deps.monotonic()
         recalled = await self._bus.recall(TASKS, worker=self._machine.worker, lease=LEASE_SECONDS)
         self._machine.watch_leases(LEASE_SECONDS, self._abandon_all)

@@ -8,13 +8,14 @@ mark, so that the file may be removed too late.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.backoff import backoff
-from kingdom.base.files import read_object, write_atomic, write_json
+from kingdom.base.files import read_object, remove_abandoned, write_atomic, write_json
 from kingdom.bus import BusError
 from kingdom.court.errors import CourtError
 from kingdom.court.home import named_path
@@ -104,6 +105,11 @@ class PendingReplies:
                 self._count_try(_path(self._home, self._general, reply.task_id, reply.name).name)
             self._warn(reply, error, "is posted later" if later else "was not posted")
             return None
+
+    def sweep(self) -> None:
+        """Remove what killed processes left unfinished."""
+        with contextlib.suppress(FileNotFoundError):
+            remove_abandoned(str(self._home.role(self._general) / _FOLDER))
 
     def drop(self, task_id: str, name: str) -> None:
         """Do not post a reply any more."""
