@@ -135,6 +135,8 @@ async def test_what_waits_for_its_remote_for_hours_takes_up_no_place(post: Post,
     await post.work(general, lambda: post.state(second) == "completed")
     assert post.manifest.concurrency == 1, "and the second is done beside the first"
     assert post.state(first) == "in_progress", "it still has the lease, so nobody does it again"
+    with pytest.raises(InvalidTaskState, match="has not ended: if its general lands anything, it does so by itself"):
+        await land_again(Services(post.home, post.bus, post.journal), first.id)
     back.set()
     await post.work(general, lambda: post.state(first) == "completed")
     assert general.report()["held"] == {}

@@ -179,6 +179,11 @@ async def land_again(
     home = services.home
     task = Task.model_validate((await find_task(services, task_id)).document)
     result = read_object(home.result(task_id))
+    if not result:
+        raise InvalidTaskState(
+            "NOTHING_TO_LAND",
+            f"{task_id} has not ended: if its general lands anything, it does so by itself",
+        )
     if result.get("status") != "success":
         raise InvalidTaskState(
             "NOTHING_TO_LAND", f"{task_id} has not ended with success: only what succeeded can be landed"
