@@ -2,7 +2,7 @@
 
 Each is a file, ``state/<general>/cancel/<task>.json``. A request may be written twice, and may come too late: the
 general removes it when it has noted it in the task's progress, or when the task has ended. With a ``note`` the general
-also tells those who asked for the work, and removes the request when that reply is on the disk.
+also posts a comment for the requester, and removes the request when that reply is on the disk.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CancelRequest(NamedTuple):
 
     reason: str  # for the court
     note: str | None = None
-    """What the person who cancelled it says to those who asked for it, perhaps nothing. None: they know."""
+    """The reason to post for the requester; may be empty. None: post nothing, as the requester cancelled it."""
 
 
 def requests_folder(home: Home, general: str) -> Path:

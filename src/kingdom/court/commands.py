@@ -131,7 +131,7 @@ async def cancel_task(
 ) -> str:
     """Cancel a task; return the id of the event. Raises :class:`UnknownTask` and :class:`InvalidTaskState`.
 
-    ``note`` is the reason for those who asked for it.
+    ``note`` is the reason that is posted for the requester.
     """
     state = (await find_task(services, task_id)).document.get("status")
     if state not in (*OPEN_STATUSES, NEEDS_HUMAN):

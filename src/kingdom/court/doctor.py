@@ -28,7 +28,7 @@ from kingdom.court.packages.installed import load_generals
 from kingdom.court.packages.installer import check_package
 from kingdom.court.patterns import matches_any
 from kingdom.court.queues import declare_queues, find_document, open_queues
-from kingdom.court.request_threads import REQUEST_EVENTS, SHIPPED_GENERAL, untaken_requests
+from kingdom.court.request_threads import REQUEST_EVENTS, SHIPPED_GENERAL, untaken_requests, untaken_warning
 from kingdom.court.sentinel.config import SENTINEL_FILE as SENTINEL
 from kingdom.court.sentinel.config import SentinelConfig, load_sentinel
 from kingdom.court.soldiers import all_soldiers
@@ -109,8 +109,7 @@ def _check_envoy(home: Home, env: Mapping[str, str]) -> Iterator[Check]:
     generals = [general.manifest for general in load_generals(home).by_name.values()]
     untaken = untaken_requests(generals)
     if tokens is not None and untaken:
-        message = f"no general takes {' and '.join(untaken)}: nobody does what people ask for in Slack"
-        yield Check(ENVOY, "warning", message, f"kingdom general install {SHIPPED_GENERAL}")
+        yield Check(ENVOY, "warning", untaken_warning(untaken), f"kingdom general install {SHIPPED_GENERAL}")
     for manifest in generals if tokens is None else ():
         if len(untaken_requests([manifest])) < len(REQUEST_EVENTS):
             yield Check(ENVOY, "warning", f"{manifest.name} takes requests from Slack, and it is not used", _SLACK_HINT)

@@ -18,7 +18,7 @@ from kingdom.base.files import read_object, write_json
 from kingdom.court.patterns import type_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from kingdom.court.home import Home
@@ -61,6 +61,11 @@ def untaken_requests(manifests: Iterable[Manifest]) -> list[str]:
     """Return the types of requests that no general takes."""
     patterns = [one.type for manifest in manifests for one in manifest.subscribes]
     return [event for event in REQUEST_EVENTS if not any(type_matches(pattern, event) for pattern in patterns)]
+
+
+def untaken_warning(untaken: Sequence[str]) -> str:
+    """Describe the types of requests that no general takes."""
+    return f"no general takes {' and '.join(untaken)}: such requests from Slack are dropped"
 
 
 @dataclass(frozen=True, slots=True)

@@ -271,14 +271,14 @@ def show(task_id: str, home: Path | None, json: bool) -> None:
 
 @command()
 @task_argument
-@click.option("--reason", metavar="TEXT", help="Why: also for those who asked for it on GitHub or Jira.")
+@click.option("--reason", metavar="TEXT", help="The reason. It is also posted on the issue, pull request or ticket.")
 @home_option
 @json_option
 def cancel(task_id: str, reason: str | None, home: Path | None, json: bool) -> None:
     """Cancel a task.
 
-    The king removes it from the queue or stops its soldier, now or when the court starts. If work had begun, those who
-    asked for it on GitHub or Jira read there that it was stopped.
+    The king removes it from the queue or stops its soldier, now or when the court starts. If work had begun, a comment
+    on its issue, pull request or ticket says that it was stopped.
     """
     _request(task_id, home, "cancel", json, reason)
 

@@ -342,12 +342,12 @@ class General:
             if request.note is not None:
                 if held is not None and not home.result(task_id).exists():
                     continue  # until it has ended: perhaps it succeeds just now
-                if not await self._tell_cancelled(task_id, request.note):
+                if not await self._keep_stopped_reply(task_id, request.note):
                     continue
             drop_request(home, self.name, task_id)
 
-    async def _tell_cancelled(self, task_id: str, note: str) -> bool:
-        """Have those who asked for a task told that it was cancelled; return False if another machine does."""
+    async def _keep_stopped_reply(self, task_id: str, note: str) -> bool:
+        """Keep the reply to the requester of a cancelled task; return False if that is up to another machine."""
         context, result = self._context, stored_result(self._context, task_id)
         record = await self._bus.find(task_id)
         if result is None or record is None or result.status not in ("cancelled", "killed", "needs_human"):
@@ -359,7 +359,7 @@ class General:
             task_context = await load_task_context(context.home, self._bus, task)
             reply = stopped_reply(context, task_context, result.status == "needs_human", note)
         except CourtError as error:
-            log.warning("%s: nobody is told that %s was cancelled: %s", self.name, task_id, error)
+            log.warning("%s: the cancellation of %s is not posted for its requester: %s", self.name, task_id, error)
             return True
         if reply is not None:
             keep_reply(context.home, self.name, reply)

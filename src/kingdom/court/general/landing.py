@@ -235,7 +235,7 @@ def _keep_reply(
     document: Mapping[str, Any],
     now: float,
 ) -> None:
-    """Have the general reply to those who asked for a task, as it would have done when it was landed at its end."""
+    """Keep the reply to the requester of a task, the same as for a landing at its end. Its general posts it."""
     if manifest.land is None or not manifest.land.replies:
         return
     result = Result.model_validate(document)

@@ -115,9 +115,9 @@ def reply_to(
 
 
 def stopped_reply(context: GeneralContext, task_context: TaskContext, asked: bool, note: str) -> Reply | None:
-    """Return what those who asked for a task read when a person has cancelled it: only where they saw it begin.
+    """Return the reply to the requester of a cancelled task; None if the requester saw no sign that it began.
 
-    ``asked``: it waited for an answer. ``note`` is the reason that the person gave, perhaps none.
+    ``asked``: the task waited for an answer. ``note``: the reason of the cancellation; may be empty.
     """
     task, words = task_context.task, _TEXTS[context.system.locale]
     begun = task.type == RESUME_TYPE or context.home.soldier_id(task.id).exists()

@@ -197,7 +197,7 @@ class PendingEvent:
     opened_for: str | None = None  # the subject of what the pull request was opened for
     command: str | None = None  # answer, cancel or retry: a person's command to the king
     task: str | None = None  # the task that the command is about
-    note: str = ""  # what the person who cancels a task says to those who asked for it
+    note: str = ""  # the reason of a cancellation, to post for the requester
     at: float = 0.0
     says: bool = False  # it has a comment, which may answer a question
     invalid: str | None = None  # why the document is not a valid event

@@ -212,7 +212,7 @@ def ended_by_king(result: Result) -> bool:
 def king_result(state: KingState, case: Case, status: ResultStatus, reason: str, note: str | None = None) -> Result:
     """Return a result for a case whose task has none, or none that is usable.
 
-    ``note``: what those who asked for it are told, once the case ends.
+    ``note``: the reason to post for the requester when the case ends.
     """
     now, error = utc_datetime(state.clock()), reason[:_MAX_ERROR_CHARS]
     ended_by: dict[str, Any] = {_ENDED_BY: "king", **({} if note is None else {NOTE_FIELD: note})}

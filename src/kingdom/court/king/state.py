@@ -159,16 +159,16 @@ class KingState:
         outcome = None if result.status in ("success", "skipped") else "failed"
         outcome = "cancelled" if result.status == "cancelled" else outcome
         if isinstance(note := named.get(NOTE_FIELD), str) and outcome == "cancelled":
-            self._tell_cancelled(case, result, note)
+            self._request_comment(case, result, note)
         self.plan.done.update(dict.fromkeys(case.events, outcome))
         self.plan.cases[case.root] = None
         self.cases.close(case.root)
         self.admission.release(case.task)
 
-    def _tell_cancelled(self, case: Case, result: Result, note: str) -> None:
-        """Have the general tell those who asked for a case that it was cancelled while no soldier worked on it.
+    def _request_comment(self, case: Case, result: Result, note: str) -> None:
+        """Request a comment for the requester of a case that was cancelled while no soldier worked on it.
 
-        Only if they have seen something of it: of a task that was never begun they have not.
+        A task that never began gets none: the requester has seen no sign of it.
         """
         seen = [case.task] if case.asked is not None else case.former[-1:]
         for task_id in seen:

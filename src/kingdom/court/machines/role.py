@@ -309,7 +309,9 @@ class Link:
                 machine = machine_of(record.locked_by) if record is not None and held else None
                 if machine is None or machine == self._machine:
                     if ended and folder.name not in self._own_generals():
-                        drop_request(self._home, folder.name, task_id)  # nobody here could tell who asked for it
+                        drop_request(
+                            self._home, folder.name, task_id
+                        )  # its general, which would post the reply, is not here
                     continue  # the general on this machine looks after it
                 payload = {"task_id": task_id, "general": folder.name, **request._asdict()}
                 order = Envelope(machine, payload, event_id=f"{CANCEL}:{task_id}:{machine}", aggregate_id=task_id)

@@ -233,7 +233,7 @@ class TrustDecision:
 
     @property
     def refusal(self) -> str:
-        """Why it is refused and how that is changed, for the journal: who asked is told nothing."""
+        """The reason and the remedy, for the journal. On GitHub and Jira the requester gets no reply."""
         return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
     @property

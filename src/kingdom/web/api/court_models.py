@@ -99,7 +99,7 @@ class CancelRequested(RequestedBy):
     reason: str | None = Field(
         default=None,
         max_length=2000,
-        description="Why: also for those who asked for it on GitHub or Jira.",
+        description="The reason. It is also posted on the issue, pull request or ticket.",
         examples=["We do it next week."],
     )
 

@@ -8,7 +8,7 @@ from kingdom.court.envoy.config import BOT_SCOPES, OPTIONAL_SCOPES
 from kingdom.court.envoy.port import TryLater
 from kingdom.court.envoy.slack.api import SlackApi, SlackError, SlackRefused
 from kingdom.court.envoy.slack.context import find_channel
-from kingdom.court.request_threads import SHIPPED_GENERAL
+from kingdom.court.request_threads import SHIPPED_GENERAL, untaken_warning
 from kingdom.court.sentinel.checks import Finding
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ async def _check_channel(api: SlackApi, name: str) -> Finding:
 def _check_requests(untaken: Sequence[str]) -> list[Finding]:
     if not untaken:
         return []
-    text = f"no general takes {' and '.join(untaken)}: who asks for something in Slack is told that nobody does it"
-    return [Finding("warning", text, f"kingdom general install {SHIPPED_GENERAL}")]
+    return [Finding("warning", untaken_warning(untaken), f"kingdom general install {SHIPPED_GENERAL}")]
 
 
 async def _check_users(api: SlackApi, config: SlackSection) -> list[Finding]:
