@@ -1,4 +1,4 @@
-"""How this installation of Kingdom came here, for messages that say what to install."""
+"""The source of this installation of Kingdom, for messages that say what to install."""
 
 from __future__ import annotations
 

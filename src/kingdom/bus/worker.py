@@ -246,7 +246,7 @@ class Worker:
             raise
 
     async def _is_idle(self) -> bool:
-        """Whether a claim that found nothing means that there is nothing: not on shards of others, for example."""
+        """Whether nothing is left to claim or to settle. An empty claim is no proof: Kafka may assign shards later."""
         if self._held.leased:
             return False
         return not await self.bus.peek(self.stream, limit=1, types=self.dispatcher.types)

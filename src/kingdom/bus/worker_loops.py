@@ -251,7 +251,7 @@ class Claimer:
                 self._due_soon = max(self._due_soon, loop.time() + delay)
 
     async def run(self) -> None:
-        """Claim until cancelled, or until it is over."""
+        """Claim until cancelled, or until ``is_over`` returns True."""
         outage = Outage("claim events")
         warming = asyncio.get_running_loop().call_later(_WARM_UP_SECONDS, self._warmed_up)
         try:

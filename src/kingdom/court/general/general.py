@@ -75,7 +75,7 @@ class _HeldTask:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it takes up a place of the general: not if its work is done, and only its remote is away."""
+        """Whether the task counts against the concurrency of the general. One that waits for its remote does not."""
         return self.task_run is not None and self.task_run.outage.held is None
 
 

@@ -127,9 +127,9 @@ class TaskTexts:
 
 
 class OutageWait:
-    """Waits for the remote of a task whose work is done. The task stays claimed, and so is landed by the next process.
+    """Waits while the remote of a finished task is away. The task stays claimed, so the next process lands it.
 
-    Meanwhile it takes up no place of its general, and people see why it waits.
+    Meanwhile it does not count against the concurrency of its general, and the heartbeat gives the reason.
     """
 
     def __init__(self, context: GeneralContext) -> None:
